@@ -1,0 +1,51 @@
+//! Owns every bound of the ledger, each with its reason (L15). A bound that callers can meet is named in the refusal.
+
+/// A resource fits one line of a log and one index page many times over.
+pub const RESOURCE_BYTES_MAX: usize = 1_024;
+/// Kinds are words.
+pub const KIND_BYTES_MAX: usize = 32;
+/// Holders are names of agents, hosts or processes.
+pub const HOLDER_BYTES_MAX: usize = 256;
+/// A lease that is asked for as one: more than this is a lock on a directory, not on files.
+pub const RESOURCES_PER_ACQUIRE_MAX: usize = 64;
+/// Callers describe their work in metadata; the work itself belongs elsewhere.
+pub const METADATA_BYTES_MAX: usize = 4_096;
+/// Why an administrator took a lease away, or a note of that size.
+pub const REASON_BYTES_MAX: usize = 1_024;
+/// An idempotency key is an id, not a document.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// How long the answer to a keyed acquire can be asked for again, also after the lease has ended.
+pub const IDEMPOTENCY_KEEP_MS: u64 = 10 * 60 * 1_000;
+/// One holder that takes more than this is a loop gone wrong; a fleet has many holders.
+pub const LEASES_PER_HOLDER_MAX: usize = 50_000;
+/// A queue longer than this will not be served before its callers give up.
+pub const WAITERS_PER_RESOURCE_MAX: usize = 16_384;
+/// One holder waits for few things at a time.
+pub const WAITERS_PER_HOLDER_MAX: usize = 1_024;
+/// Leases inside leases: an agent, its intent, a scope, a file.
+pub const WITHIN_DEPTH_MAX: usize = 8;
+/// How many edges of the wait-for graph one enqueue may look at; beyond it the wait is refused, not granted unseen.
+pub const DEADLOCK_EDGES_MAX: usize = 100_000;
+/// How many stand-in-the-way leases a refusal or a check lists.
+pub const BLOCKERS_LISTED_MAX: usize = 32;
+
+/// The shortest lease of the doors that count in seconds.
+pub const TTL_MS_MIN: u64 = 1_000;
+/// The shortest lease of the native door.
+pub const TTL_MS_MIN_NATIVE: u64 = 100;
+/// The longest lease. Longer than this nobody remembers it.
+pub const TTL_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// The longest wait for a lease.
+pub const WAIT_MS_MAX: u64 = 24 * 3_600 * 1_000;
+/// The longest time a resource stays closed after its holder was lost.
+pub const GRACE_MS_MAX: u64 = 24 * 3_600 * 1_000;
+
+/// A page of a listing.
+pub const PAGE_MAX: usize = 1_000;
+/// A renew of many leases at once.
+pub const RENEWALS_PER_REQUEST_MAX: usize = 4_096;
+
+// An ended lease must be rememberable by its key at least as long as a client may retry within the shortest wait for an answer.
+const _: () = assert!(IDEMPOTENCY_KEEP_MS >= 60_000);
+const _: () = assert!(TTL_MS_MIN_NATIVE <= TTL_MS_MIN && TTL_MS_MIN < TTL_MS_MAX);
+const _: () = assert!(WAITERS_PER_HOLDER_MAX <= WAITERS_PER_RESOURCE_MAX);

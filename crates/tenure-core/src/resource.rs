@@ -1,0 +1,317 @@
+//! Owns what can be held: names, their one normal form, and which of them overlap (R1, R2).
+//!
+//! Every resource is a place in one tree, and holding a place holds everything below it:
+//!
+//! ```text
+//! intent ── X ── research            intent:X/research     intent:X/* is the node X
+//! repo ─┬─ path ── src ── a.rs       path:src/a.rs         path:** is the node path
+//!       ├─ issue ── 8057324b         issue:8057324b
+//!       └─ repo ── deploy            repo:deploy           repo:* is the top node of this group
+//! task ── 17                         task:17               any other kind is a single place of its own
+//! ```
+//!
+//! So two resources overlap exactly when one's place is on the way to the other's. A [`Resource`] stores that
+//! way as one string in which every segment ends with NUL; NUL cannot be in a name, so «is on the way to» is
+//! «is a prefix of», and a subtree is one range of an ordered map.
+//!
+//! Does not promise that a resource exists anywhere: names are what callers agree on.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use unicode_normalization::UnicodeNormalization;
+
+use crate::limits::{KIND_BYTES_MAX, RESOURCE_BYTES_MAX};
+
+/// Ends every segment of a place; control characters are refused in names, so it is never inside one.
+const END: char = '\0';
+
+/// The top node of everything that belongs to a repository: `path:`, `issue:` and `repo:` names.
+const REPOSITORY: &str = "repo\0";
+
+/// Something that can be held, in its normal form.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource(Arc<str>);
+
+/// Why a text is not a resource.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResourceError {
+    /// There is no `kind:` in front.
+    #[error("a resource is written kind:name, for example path:src/main.rs")]
+    NoKind,
+    /// The kind has other characters than lower-case letters, digits, `-`, `_` and `.`.
+    #[error("a resource's kind has 1 to {KIND_BYTES_MAX} characters of a-z, 0-9, '-', '_' and '.'")]
+    BadKind,
+    /// Nothing stands behind the colon.
+    #[error("the name behind the colon is empty")]
+    EmptyName,
+    /// Too long.
+    #[error("a resource has at most {RESOURCE_BYTES_MAX} bytes, this one has {bytes}")]
+    TooLong {
+        /// The length that was given.
+        bytes: usize,
+    },
+    /// A control character, or a blank at either end.
+    #[error("a name has no control characters and no blanks at its ends")]
+    BadCharacter,
+    /// A path with an empty, `.` or `..` segment, or a slash at either end.
+    #[error("a path has no empty, '.' or '..' segment and no slash at its ends")]
+    BadPath,
+    /// An intent without a scope.
+    #[error("an intent is held by scope: intent:<id>/<scope>, or intent:<id>/* for all of it")]
+    NoScope,
+}
+
+impl Resource {
+    /// Reads and normalises a resource (R1).
+    pub fn parse(text: &str) -> Result<Resource, ResourceError> {
+        if text.len() > RESOURCE_BYTES_MAX {
+            return Err(ResourceError::TooLong { bytes: text.len() });
+        }
+        let text: String = text.nfc().collect();
+        if text.len() > RESOURCE_BYTES_MAX {
+            return Err(ResourceError::TooLong { bytes: text.len() });
+        }
+        let (kind, name) = text.split_once(':').ok_or(ResourceError::NoKind)?;
+        check_kind(kind)?;
+        check_name(name)?;
+        let place = match kind {
+            "intent" => intent_place(name)?,
+            "path" => path_place(name)?,
+            "repo" if name == "*" || name == "global" => REPOSITORY.to_owned(),
+            "repo" | "issue" => format!("{REPOSITORY}{kind}{END}{name}{END}"),
+            _ => format!("{kind}{END}{name}{END}"),
+        };
+        Ok(Resource(place.into()))
+    }
+
+    /// The part before the colon.
+    pub fn kind(&self) -> &str {
+        let mut segments = self.segments();
+        match (segments.next(), segments.next()) {
+            (Some("repo"), Some(kind)) => kind,
+            (first, _) => first.unwrap_or_default(),
+        }
+    }
+
+    /// Whether holding one of the two is at odds with holding the other (R2).
+    pub fn overlaps(&self, other: &Resource) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// Whether `other` is this resource or lies below it.
+    pub fn covers(&self, other: &Resource) -> bool {
+        other.0.starts_with(&*self.0)
+    }
+
+    /// The place in the tree: every segment ends with NUL, so a prefix is an ancestor.
+    pub(crate) fn place(&self) -> &str {
+        &self.0
+    }
+
+    /// The places from the root down to this one, itself last.
+    pub(crate) fn way(&self) -> impl Iterator<Item = &str> {
+        self.0.match_indices(END).filter_map(|(at, _)| self.0.get(..=at))
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &str> {
+        self.0.split_terminator(END)
+    }
+}
+
+fn check_kind(kind: &str) -> Result<(), ResourceError> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
+    if kind.is_empty() || kind.len() > KIND_BYTES_MAX || !kind.chars().all(fits) {
+        return Err(ResourceError::BadKind);
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), ResourceError> {
+    if name.is_empty() {
+        return Err(ResourceError::EmptyName);
+    }
+    if name.trim() != name || name.chars().any(char::is_control) {
+        return Err(ResourceError::BadCharacter);
+    }
+    Ok(())
+}
+
+fn intent_place(name: &str) -> Result<String, ResourceError> {
+    match name.split_once('/') {
+        Some(("", _)) | Some((_, "")) | None => Err(ResourceError::NoScope),
+        Some((id, "*")) => Ok(format!("intent{END}{id}{END}")),
+        Some((id, scope)) => Ok(format!("intent{END}{id}{END}{scope}{END}")),
+    }
+}
+
+fn path_place(name: &str) -> Result<String, ResourceError> {
+    let mut place = format!("{REPOSITORY}path{END}");
+    if name == "**" {
+        return Ok(place);
+    }
+    for segment in name.split('/') {
+        if matches!(segment, "" | "." | "..") {
+            return Err(ResourceError::BadPath);
+        }
+        place.push_str(segment);
+        place.push(END);
+    }
+    Ok(place)
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut segments = self.segments().peekable();
+        let mut kind = segments.next().unwrap_or_default();
+        if kind == "repo" {
+            match segments.next() {
+                None => return f.write_str("repo:*"),
+                Some(inner) => kind = inner,
+            }
+        }
+        write!(f, "{kind}:")?;
+        if segments.peek().is_none() {
+            return f.write_str("**");
+        }
+        for (at, segment) in segments.enumerate() {
+            if at > 0 {
+                f.write_str("/")?;
+            }
+            f.write_str(segment)?;
+        }
+        // An intent without a scope segment is the whole intent.
+        if kind == "intent" && self.segments().count() == 2 {
+            f.write_str("/*")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Resource {
+    type Err = ResourceError;
+
+    fn from_str(text: &str) -> Result<Resource, ResourceError> {
+        Resource::parse(text)
+    }
+}
+
+/// By place, so that ordered maps can be searched by prefix.
+impl Borrow<str> for Resource {
+    fn borrow(&self) -> &str {
+        self.place()
+    }
+}
+
+impl Serialize for Resource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resource, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Resource::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn r(text: &str) -> Resource {
+        Resource::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+    }
+
+    #[test]
+    fn r1_a_resource_reads_back_as_it_was_written() {
+        for text in [
+            "intent:X/research",
+            "intent:X/*",
+            "intent:X/a/b",
+            "path:src/a.rs",
+            "path:**",
+            "issue:8057324b",
+            "repo:*",
+            "repo:deploy",
+            "portfolio:p",
+            "task:17",
+            "gpu:0",
+            "job:a/b:c",
+            "repo:path",
+        ] {
+            assert_eq!(r(text).to_string(), text);
+            assert_eq!(r(text).kind(), text.split(':').next().unwrap_or_default());
+        }
+        assert_eq!(r("repo:global").to_string(), "repo:*");
+    }
+
+    #[test]
+    fn r1_one_name_has_one_form_whatever_way_it_was_composed() {
+        assert_eq!(r("path:caf\u{e9}"), r("path:cafe\u{301}"));
+    }
+
+    #[test]
+    fn r1_what_is_not_a_name_is_refused_with_its_reason() {
+        use ResourceError::*;
+        for (text, why) in [
+            ("src/a.rs", NoKind),
+            (":x", BadKind),
+            ("Path:x", BadKind),
+            ("path:", EmptyName),
+            ("path:a ", BadCharacter),
+            ("path:a\0b", BadCharacter),
+            ("issue:a\nb", BadCharacter),
+            ("path:a/", BadPath),
+            ("path:/a", BadPath),
+            ("path:a//b", BadPath),
+            ("path:./a", BadPath),
+            ("path:a/../b", BadPath),
+            ("path:.", BadPath),
+            ("intent:X", NoScope),
+            ("intent:X/", NoScope),
+            ("intent:/s", NoScope),
+        ] {
+            assert_eq!(Resource::parse(text), Err(why), "{text:?}");
+        }
+        let long = format!("path:{}", "a".repeat(RESOURCE_BYTES_MAX));
+        assert!(matches!(Resource::parse(&long), Err(TooLong { .. })));
+    }
+
+    #[test]
+    fn r2_overlap_is_equality_or_covering_and_nothing_else() {
+        for (a, b, expected) in [
+            ("path:src", "path:src/a.rs", true),
+            ("path:src", "path:src2", false),
+            ("path:**", "path:x", true),
+            ("path:src/a", "path:src/b", false),
+            ("intent:X/*", "intent:X/s", true),
+            ("intent:X/s", "intent:X/t", false),
+            ("intent:X/*", "intent:Y/s", false),
+            ("intent:X/a", "intent:X/a/b", false),
+            ("repo:*", "path:x", true),
+            ("repo:global", "issue:1", true),
+            ("repo:*", "repo:deploy", true),
+            ("repo:deploy", "path:x", false),
+            ("repo:*", "intent:X/s", false),
+            ("repo:*", "task:1", false),
+            ("path:**", "issue:1", false),
+            ("task:1", "task:1", true),
+            ("task:1", "task:11", false),
+            ("a:b", "a:b/c", false),
+        ] {
+            assert_eq!(r(a).overlaps(&r(b)), expected, "{a} and {b}");
+            assert_eq!(r(b).overlaps(&r(a)), expected, "{b} and {a}");
+        }
+    }
+}
