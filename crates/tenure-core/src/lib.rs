@@ -1,13 +1,21 @@
 //! The ledger: who holds what, until when, and what happens when they stop answering.
 #![warn(missing_docs)]
 
+pub mod change;
+pub mod command;
+pub mod event;
+pub mod heartbeat;
 pub mod holder;
+pub mod lease;
+pub mod ledger;
 pub mod limits;
+pub mod refusal;
 pub mod resource;
 pub mod time;
 pub mod token;
 
 pub use holder::Holder;
+pub use ledger::{Ledger, Turn};
 pub use resource::Resource;
 pub use time::{Timestamp, Ttl};
 pub use token::{Epoch, LeaseId, Token};

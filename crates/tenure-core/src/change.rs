@@ -1,0 +1,174 @@
+//! Owns the durable form of the ledger: records under keys, and what a batch does to them.
+//!
+//! The store knows no more than this module: it keeps the latest value of each record, the events in order and the
+//! [`Head`]. A [`Ledger`](crate::Ledger) opened from what it kept goes on where the last committed batch ended.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Cursor, Event};
+use crate::lease::{End, Lease, Resources};
+use crate::{Epoch, Holder, Timestamp, Token};
+
+/// The kinds of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// An active lease.
+    Lease,
+    /// Resources that stay closed for a while after their lease was lost.
+    Closure,
+    /// The answer to a keyed acquire.
+    Key,
+}
+
+impl RecordKind {
+    /// All kinds.
+    pub const ALL: [RecordKind; 3] = [RecordKind::Lease, RecordKind::Closure, RecordKind::Key];
+
+    /// Its name in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RecordKind::Lease => "lease",
+            RecordKind::Closure => "closure",
+            RecordKind::Key => "key",
+        }
+    }
+}
+
+/// The id of a record among those of its kind. Grows with time, so that the store appends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RecordId(pub String);
+
+impl From<Token> for RecordId {
+    /// Fixed width, so that the order of texts is the order of tokens.
+    fn from(token: Token) -> RecordId {
+        RecordId(format!("{:014x}", token.as_u64()))
+    }
+}
+
+/// Resources that stay closed after their lease expired or was revoked (L11).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Closure {
+    /// The lease that ended.
+    pub token: Token,
+    /// Who held it.
+    pub holder: Holder,
+    /// What is closed.
+    pub resources: Resources,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// A keyed acquire and its answer (L7).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Keyed {
+    /// The lease it was answered with.
+    pub token: Token,
+    /// Whose key it is.
+    pub holder: Holder,
+    /// The caller's key.
+    pub key: Box<str>,
+    /// Tells the same request from another one under the same key.
+    pub fingerprint: u64,
+    /// The grant as it was, once the lease is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Box<KeyedEnd>>,
+}
+
+/// What a keyed acquire is answered after its lease has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeyedEnd {
+    /// The lease.
+    pub lease: Lease,
+    /// How it ended.
+    pub end: End,
+    /// Until when the key is remembered.
+    pub until: Timestamp,
+}
+
+/// One durable record.
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// An active lease.
+    Lease(Lease),
+    /// Closed resources.
+    Closure(Closure),
+    /// A keyed acquire.
+    Key(Keyed),
+}
+
+impl Record {
+    /// Its kind.
+    pub fn kind(&self) -> RecordKind {
+        match self {
+            Record::Lease(_) => RecordKind::Lease,
+            Record::Closure(_) => RecordKind::Closure,
+            Record::Key(_) => RecordKind::Key,
+        }
+    }
+
+    /// Its id among those of its kind.
+    pub fn id(&self) -> RecordId {
+        match self {
+            Record::Lease(lease) => lease.token.into(),
+            Record::Closure(closure) => closure.token.into(),
+            Record::Key(keyed) => keyed.token.into(),
+        }
+    }
+
+    /// Its value as JSON.
+    pub fn encode(&self) -> Result<String, serde_json::Error> {
+        match self {
+            Record::Lease(lease) => serde_json::to_string(lease),
+            Record::Closure(closure) => serde_json::to_string(closure),
+            Record::Key(keyed) => serde_json::to_string(keyed),
+        }
+    }
+
+    /// Reads the value of a record of this kind.
+    pub fn decode(kind: RecordKind, value: &str) -> Result<Record, serde_json::Error> {
+        Ok(match kind {
+            RecordKind::Lease => Record::Lease(serde_json::from_str(value)?),
+            RecordKind::Closure => Record::Closure(serde_json::from_str(value)?),
+            RecordKind::Key => Record::Key(serde_json::from_str(value)?),
+        })
+    }
+}
+
+/// What a batch does to one record.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// The record now has this value.
+    Put(Record),
+    /// The record is gone.
+    Delete(RecordKind, RecordId),
+    /// An active lease now runs until then, its ttl unchanged. May be written late (L13).
+    Renewed(Token, Timestamp),
+}
+
+/// Where a ledger stands: what the next batch continues from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Head {
+    /// The number of the last batch; the first is 1.
+    pub seq: u64,
+    /// The epoch it was written in.
+    pub epoch: Epoch,
+    /// The ledger's time of it.
+    pub at: Timestamp,
+    /// The last token granted.
+    pub token: Option<Token>,
+    /// The last event.
+    pub cursor: Cursor,
+}
+
+/// Everything one commit makes durable, all or nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// Where the ledger stands after it.
+    pub head: Head,
+    /// What it does to records, in order.
+    pub changes: Vec<Change>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
