@@ -1,0 +1,139 @@
+//! Owns the grant (L1, L2, L7, L8): an acquire is checked, then granted, put in line or refused.
+
+use crate::change::{Change, Keyed, Record};
+use crate::command::{Acquire, Acquired, Command, Grant};
+use crate::event::{Event, EventKind};
+use crate::lease::{Lease, Resources};
+use crate::ledger::conflict::Wanted;
+use crate::ledger::deadlines::Due;
+use crate::ledger::keys::{KeyUse, fingerprint};
+use crate::ledger::{Ledger, Turn};
+use crate::limits;
+use crate::refusal::Refusal;
+
+impl Command for Acquire {
+    type Reply = Acquired;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Acquired {
+        ledger.acquire(turn, self).unwrap_or_else(Acquired::Refused)
+    }
+}
+
+impl Ledger {
+    fn acquire(&mut self, turn: &mut Turn<'_>, mut request: Acquire) -> Result<Acquired, Refusal> {
+        drop_repeats(&mut request.resources);
+        check_limits(&request)?;
+        if let Some(answer) = self.answer_again(turn, &request)? {
+            return Ok(answer);
+        }
+        let chain = self.chain(request.within, &request.holder)?;
+        self.admit(&request)?;
+        let wanted = Wanted { resources: &request.resources, mode: request.mode, chain: &chain, place: None };
+        match (self.obstacle(&wanted), request.wait_ms) {
+            (None, _) => Ok(Acquired::Granted(self.grant(turn, request))),
+            (Some(conflict), None | Some(0)) => Err(Refusal::Held(Box::new(conflict))),
+            (Some(_), Some(wait_ms)) => self.enqueue(turn, request, chain, wait_ms).map(Acquired::Queued),
+        }
+    }
+
+    /// The answer this request's key was given before (L7).
+    fn answer_again(&self, turn: &Turn<'_>, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
+        let Some((used, of)) = self.keys.find(request) else { return Ok(None) };
+        if of != fingerprint(request) {
+            return Err(Refusal::KeyReused);
+        }
+        let token = match used {
+            KeyUse::Waiting(waiter) => return Ok(Some(Acquired::Queued(waiter))),
+            KeyUse::Answered(token) => token,
+        };
+        let now = turn.now();
+        let active = self.leases.get(&token).map(|lease| Grant { lease: lease.clone(), now, ended: None });
+        let ended = || self.keys.get(token).and_then(|keyed| keyed.ended.as_deref());
+        let over = || ended().map(|over| Grant { lease: over.lease.clone(), now, ended: Some(over.end) });
+        Ok(active.or_else(over).map(Acquired::Granted))
+    }
+
+    /// Whether the holder may have one more lease.
+    pub(crate) fn admit(&self, request: &Acquire) -> Result<(), Refusal> {
+        let has = self.holders.get(&request.holder).map_or(0, |holdings| holdings.leases.len());
+        if has >= limits::LEASES_PER_HOLDER_MAX {
+            return Err(Refusal::LimitReached { what: "leases per holder", max: limits::LEASES_PER_HOLDER_MAX });
+        }
+        Ok(())
+    }
+
+    /// Grants what nothing stands against.
+    pub(crate) fn grant(&mut self, turn: &mut Turn<'_>, request: Acquire) -> Grant {
+        let token = self.next_token();
+        let keyed = request.key.clone().map(|key| Keyed {
+            token,
+            holder: request.holder.clone(),
+            key,
+            fingerprint: fingerprint(&request),
+            ended: None,
+        });
+        let lease = Lease {
+            token,
+            resources: request.resources,
+            holder: request.holder,
+            mode: request.mode,
+            acquired_at: turn.now(),
+            expires_at: turn.now().plus_ms(request.ttl.ms()),
+            ttl: request.ttl,
+            grace_ms: request.grace_ms,
+            within: request.within,
+            metadata: request.metadata,
+        };
+        let lease = self.insert_lease(lease);
+        turn.changes.push(Change::Put(Record::Lease(lease.clone())));
+        self.emit(turn, Event::of_lease(EventKind::LeaseGranted, turn.now(), &lease));
+        if let Some(keyed) = keyed {
+            turn.changes.push(Change::Put(Record::Key(keyed.clone())));
+            self.keys.insert(keyed);
+        }
+        Grant { lease, now: turn.now(), ended: None }
+    }
+
+    /// Puts an active lease into every index.
+    pub(crate) fn insert_lease(&mut self, mut lease: Lease) -> Lease {
+        lease.holder = self.holders.add_lease(&lease.holder, lease.token);
+        self.held.insert(&lease.resources, lease.mode, lease.token.as_u64());
+        if let Some(parent) = lease.within {
+            self.children.entry(parent).or_default().push(lease.token);
+        }
+        self.deadlines.push(lease.expires_at, Due::Lease(lease.token));
+        self.leases.insert(lease.token, lease.clone());
+        lease
+    }
+}
+
+fn drop_repeats(resources: &mut Resources) {
+    let mut kept = Resources::new();
+    for resource in resources.drain(..) {
+        if !kept.contains(&resource) {
+            kept.push(resource);
+        }
+    }
+    *resources = kept;
+}
+
+fn check_limits(request: &Acquire) -> Result<(), Refusal> {
+    if request.resources.is_empty() {
+        return Err(Refusal::NoResources);
+    }
+    let metadata = request.metadata.as_ref().map_or(0, |metadata| metadata.get().len());
+    let key = request.key.as_ref().map_or(0, |key| key.len());
+    let wait_ms = request.wait_ms.unwrap_or(0);
+    for (what, has, max) in [
+        ("the number of resources in one acquire", request.resources.len() as u64, limits::RESOURCES_PER_ACQUIRE_MAX),
+        ("the size of metadata in bytes", metadata as u64, limits::METADATA_BYTES_MAX),
+        ("the size of an idempotency key in bytes", key as u64, limits::IDEMPOTENCY_KEY_BYTES_MAX),
+        ("a wait in milliseconds", wait_ms, limits::WAIT_MS_MAX as usize),
+        ("a grace in milliseconds", u64::from(request.grace_ms), limits::GRACE_MS_MAX as usize),
+    ] {
+        if has > max as u64 {
+            return Err(Refusal::LimitReached { what, max });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Owns what lapses when: one queue for leases, waits, closures and remembered keys.
+//!
+//! An entry is a hint, not a promise. A renewal does not touch the queue: it only moves the deadline in the lease, and
+//! the entry is looked up again when it fires. So an entry may be too early or about something long gone, never too late.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+
+use crate::command::WaiterId;
+use crate::{Timestamp, Token};
+
+/// What may lapse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Due {
+    /// A lease expires.
+    Lease(Token),
+    /// A wait runs out.
+    Wait(WaiterId),
+    /// Closed resources open again.
+    Closure(Token),
+    /// A key of an ended lease is forgotten.
+    Key(Token),
+}
+
+/// Entries for things that are gone are tolerated up to this many, and up to as many as there are live ones.
+const STALE_MIN: usize = 1_024;
+
+/// The queue of deadlines.
+#[derive(Default)]
+pub(crate) struct Deadlines {
+    entries: BinaryHeap<Reverse<(Timestamp, Due)>>,
+}
+
+impl Deadlines {
+    pub(crate) fn push(&mut self, at: Timestamp, due: Due) {
+        self.entries.push(Reverse((at, due)));
+    }
+
+    /// The earliest entry.
+    pub(crate) fn peek(&self) -> Option<(Timestamp, Due)> {
+        self.entries.peek().map(|Reverse(entry)| *entry)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Timestamp, Due)> {
+        self.entries.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// Whether more than half of the entries must be about things that are gone, so that it pays to drop them.
+    pub(crate) fn is_mostly_stale(&self, live: usize) -> bool {
+        self.entries.len() > 2 * live + STALE_MIN
+    }
+
+    /// One entry for each live thing, at its real deadline.
+    pub(crate) fn rebuild(&mut self, deadline_of: impl Fn(Due) -> Option<Timestamp>) {
+        let mut seen = HashSet::new();
+        let entries = self.entries.drain().filter(|Reverse((_, due))| seen.insert(*due));
+        let live = entries.filter_map(|Reverse((_, due))| deadline_of(due).map(|at| Reverse((at, due))));
+        self.entries = live.collect();
+    }
+}

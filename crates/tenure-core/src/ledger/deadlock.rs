@@ -1,0 +1,129 @@
+//! Owns the search for waits that would never end (L9).
+//!
+//! Holders wait for holders: one waits for whoever holds what it wants, and for whoever stands before it in line. The new
+//! wait closes a cycle if someone it would wait for already waits, directly or through others, for its own holder. So the
+//! search starts at that holder and goes backwards, to those who wait for it: mostly nobody.
+
+use std::collections::HashMap;
+
+use crate::command::Acquire;
+use crate::lease::{Mode, Resources};
+use crate::ledger::Ledger;
+use crate::ledger::conflict::Chain;
+use crate::limits::DEADLOCK_EDGES_MAX;
+use crate::refusal::Refusal;
+use crate::{Holder, Token};
+
+/// Those who wait for the asker, each with the one it waits for.
+struct Followers {
+    waits_for: HashMap<Holder, Holder>,
+    edges: usize,
+}
+
+impl Ledger {
+    /// Refuses a wait that would close a cycle, and one whose surroundings are too large to be sure.
+    pub(crate) fn refuse_cycle(&self, request: &Acquire, chain: &Chain) -> Result<(), Refusal> {
+        let asker = &request.holder;
+        let Some(holdings) = self.holders.get(asker) else { return Ok(()) };
+        if holdings.leases.is_empty() && holdings.waits.is_empty() {
+            return Ok(());
+        }
+        let followers = self.followers(asker)?;
+        for holder in self.would_wait_for(request, chain) {
+            if holder == *asker || followers.contains_key(&holder) {
+                return Err(Refusal::WouldDeadlock { cycle: cycle(asker, holder, &followers) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everyone who waits for `asker`, directly or not.
+    fn followers(&self, asker: &Holder) -> Result<HashMap<Holder, Holder>, Refusal> {
+        let mut found = Followers { waits_for: HashMap::new(), edges: 0 };
+        let mut open = vec![asker.clone()];
+        while let Some(holder) = open.pop() {
+            for follower in self.direct_followers(&holder, &mut found.edges) {
+                if follower != *asker && !found.waits_for.contains_key(&follower) {
+                    found.waits_for.insert(follower.clone(), holder.clone());
+                    open.push(follower);
+                }
+            }
+            if found.edges > DEADLOCK_EDGES_MAX {
+                let what = "the number of waits looked at for a deadlock";
+                return Err(Refusal::LimitReached { what, max: DEADLOCK_EDGES_MAX });
+            }
+        }
+        Ok(found.waits_for)
+    }
+
+    fn direct_followers(&self, holder: &Holder, edges: &mut usize) -> Vec<Holder> {
+        let mut followers = Vec::new();
+        let Some(holdings) = self.holders.get(holder).filter(|_| !self.queue.is_empty()) else { return followers };
+        for lease in holdings.leases.iter().filter_map(|token| self.leases.get(token)) {
+            self.waiting_behind(&lease.resources, lease.mode, 0, Some(lease.token), &mut followers);
+        }
+        for id in &holdings.waits {
+            if let Some(waiter) = self.queue.get(*id) {
+                self.waiting_behind(waiter.resources(), waiter.mode(), id.0 + 1, None, &mut followers);
+            }
+        }
+        *edges += followers.len();
+        followers
+    }
+
+    /// The holders of waits from `first` on that are at odds with these resources.
+    fn waiting_behind(
+        &self,
+        resources: &Resources,
+        mode: Mode,
+        first: u64,
+        lease: Option<Token>,
+        into: &mut Vec<Holder>,
+    ) {
+        for resource in resources {
+            for (_, ids, waiting_mode) in self.queue.wanted.against(resource, mode) {
+                let behind = ids.get(ids.partition_point(|id| *id < first)..).unwrap_or_default();
+                for waiter in behind.iter().filter_map(|id| self.queue.get(crate::command::WaiterId(*id))) {
+                    if lease.is_none_or(|token| !waiter.chain.contains(&token)) {
+                        into.push(waiter.holder().clone());
+                        // The others at this place wait for this one, and so are found through it.
+                        if waiting_mode == Mode::Exclusive && self.queue.is_strict() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whom a new wait would wait for.
+    fn would_wait_for(&self, request: &Acquire, chain: &Chain) -> Vec<Holder> {
+        let mut holders = Vec::new();
+        for resource in &request.resources {
+            for (_, ids, _) in self.held.against(resource, request.mode) {
+                let tokens = ids.iter().map(|id| Token::from_u64(*id)).filter(|token| !chain.contains(token));
+                holders.extend(tokens.filter_map(|token| self.leases.get(&token)).map(|lease| lease.holder.clone()));
+            }
+            for (_, ids, _) in self.queue.wanted.against(resource, request.mode) {
+                let waiters = ids.iter().filter_map(|id| self.queue.get(crate::command::WaiterId(*id)));
+                let before = waiters.filter(|w| !self.waits_for_any_of(w.resources(), w.mode(), chain));
+                holders.extend(before.map(|waiter| waiter.holder().clone()));
+            }
+        }
+        holders
+    }
+}
+
+/// The asker, whom it would wait for, whom that one waits for, and so on back to the asker.
+fn cycle(asker: &Holder, first: Holder, waits_for: &HashMap<Holder, Holder>) -> Vec<Holder> {
+    let mut cycle = vec![asker.clone()];
+    let mut next = first;
+    while next != *asker {
+        cycle.push(next.clone());
+        match waits_for.get(&next) {
+            Some(holder) => next = holder.clone(),
+            None => break,
+        }
+    }
+    cycle
+}

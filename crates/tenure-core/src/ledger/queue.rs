@@ -1,0 +1,219 @@
+//! Owns waiting (L9): who is in line for what, and who is next when something becomes free.
+//!
+//! All waits have one order. When something ends, only waits that overlap it are looked at, oldest first; one is granted
+//! if nothing active and no older wait stands against it. Waits live in memory only: they end with their connection.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
+
+use crate::command::{Acquire, Leave, WaiterId};
+use crate::lease::{Mode, Resources};
+use crate::ledger::conflict::{ByMode, Chain, Wanted};
+use crate::ledger::deadlines::Due;
+use crate::ledger::{Command, Ledger, Turn};
+use crate::limits::{WAITERS_PER_HOLDER_MAX, WAITERS_PER_RESOURCE_MAX};
+use crate::refusal::{Conflict, Refusal};
+use crate::{Holder, Resource, Timestamp, Token};
+
+/// One wait.
+pub(crate) struct Waiter {
+    pub(crate) request: Acquire,
+    pub(crate) chain: Chain,
+    pub(crate) deadline: Timestamp,
+}
+
+impl Waiter {
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.request.resources
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.request.mode
+    }
+
+    pub(crate) fn holder(&self) -> &Holder {
+        &self.request.holder
+    }
+}
+
+/// Everyone in line.
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiters: BTreeMap<WaiterId, Waiter>,
+    pub(crate) wanted: ByMode,
+    last: u64,
+    /// How many of them live within a lease: they may pass others that wait for that very lease.
+    nested: usize,
+}
+
+impl Queue {
+    pub(crate) fn get(&self, id: WaiterId) -> Option<&Waiter> {
+        self.waiters.get(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether nobody in line lives within a lease, so that whoever waits at a place waits for those before it there.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.nested == 0
+    }
+
+    fn insert(&mut self, waiter: Waiter) -> WaiterId {
+        self.last += 1;
+        let id = WaiterId(self.last);
+        self.wanted.insert(waiter.resources(), waiter.mode(), id.0);
+        self.nested += usize::from(!waiter.chain.is_empty());
+        self.waiters.insert(id, waiter);
+        id
+    }
+
+    fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&id)?;
+        self.wanted.remove(waiter.resources(), waiter.mode(), id.0);
+        self.nested -= usize::from(!waiter.chain.is_empty());
+        Some(waiter)
+    }
+
+    /// Those that live within this lease.
+    fn nested_in(&self, token: Token) -> Vec<WaiterId> {
+        if self.nested == 0 {
+            return Vec::new();
+        }
+        self.waiters.iter().filter(|(_, waiter)| waiter.chain.contains(&token)).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Ledger {
+    /// Puts a request that met `conflict` in line, unless the line is full or would never move.
+    pub(crate) fn enqueue(
+        &mut self,
+        turn: &Turn<'_>,
+        request: Acquire,
+        chain: Chain,
+        wait_ms: u64,
+    ) -> Result<WaiterId, Refusal> {
+        let waits = self.holders.get(&request.holder).map_or(0, |holdings| holdings.waits.len());
+        if waits >= WAITERS_PER_HOLDER_MAX {
+            return Err(Refusal::LimitReached { what: "waits per holder", max: WAITERS_PER_HOLDER_MAX });
+        }
+        if request.resources.iter().any(|resource| self.queue.wanted.count(resource) >= WAITERS_PER_RESOURCE_MAX) {
+            return Err(Refusal::LimitReached { what: "waits per resource", max: WAITERS_PER_RESOURCE_MAX });
+        }
+        self.refuse_cycle(&request, &chain)?;
+        let deadline = turn.now().plus_ms(wait_ms);
+        let holder = request.holder.clone();
+        let id = self.queue.insert(Waiter { request, chain, deadline });
+        if let Some(waiter) = self.queue.get(id) {
+            self.keys.wait(&waiter.request, id);
+        }
+        self.holders.add_wait(&holder, id);
+        self.deadlines.push(deadline, Due::Wait(id));
+        Ok(id)
+    }
+
+    /// Takes a wait out of line. Whoever stood behind it may be next.
+    pub(crate) fn dequeue(&mut self, id: WaiterId) -> Option<Waiter> {
+        let waiter = self.queue.remove(id)?;
+        self.holders.remove_wait(waiter.holder(), id);
+        self.keys.leave(&waiter.request);
+        self.freed.extend(waiter.resources().iter().cloned());
+        Some(waiter)
+    }
+
+    /// Answers a wait whose time is over.
+    pub(crate) fn time_out(&mut self, turn: &mut Turn<'_>, id: WaiterId) {
+        let Some(waiter) = self.queue.get(id) else { return };
+        match self.obstacle_of(id, waiter) {
+            Some(conflict) => {
+                self.dequeue(id);
+                turn.settled.push((id, Err(Refusal::WaitTimedOut(Box::new(conflict)))));
+            }
+            // Free at the last moment: the queue is served before a deadline is looked at, so this is not expected.
+            None => {
+                self.serve(turn, id);
+            }
+        }
+    }
+
+    /// Answers the waits that live within a lease that is over.
+    pub(crate) fn refuse_nested(&mut self, turn: &mut Turn<'_>, token: Token) {
+        for id in self.queue.nested_in(token) {
+            self.dequeue(id);
+            turn.settled.push((id, Err(Refusal::WithinOver)));
+        }
+    }
+
+    /// Grants what can be granted after something became free; ends when nothing more does.
+    pub(crate) fn serve_queue(&mut self, turn: &mut Turn<'_>) {
+        while !self.freed.is_empty() {
+            let freed = std::mem::take(&mut self.freed);
+            if !self.queue.is_empty() {
+                self.serve_those_behind(turn, &freed);
+            }
+        }
+    }
+
+    fn serve_those_behind(&mut self, turn: &mut Turn<'_>, freed: &[Resource]) {
+        let mut line: BinaryHeap<Reverse<(WaiterId, Resource, Mode)>> = BinaryHeap::new();
+        for resource in freed {
+            for (at, ids, mode) in self.queue.wanted.against(resource, Mode::Exclusive) {
+                line.extend(ids.first().map(|id| Reverse((WaiterId(*id), at.clone(), mode))));
+            }
+        }
+        let mut seen = HashSet::new();
+        while let Some(Reverse((id, at, mode))) = line.pop() {
+            let moves_on = !seen.insert(id) || self.serve(turn, id);
+            if moves_on && let Some(next) = self.next_at(&at, mode, id) {
+                line.push(Reverse((next, at, mode)));
+            }
+        }
+    }
+
+    /// Looks at one wait; says whether those behind it at the same place are worth a look too.
+    fn serve(&mut self, turn: &mut Turn<'_>, id: WaiterId) -> bool {
+        let Some(waiter) = self.queue.get(id) else { return true };
+        if self.obstacle_of(id, waiter).is_some() {
+            // At one place whoever stands behind a blocked wait is blocked by it, or by what blocks it; except that a
+            // shared wait can be blocked by its other resources, and that nested ones may pass.
+            let blocks_all = waiter.mode() == Mode::Exclusive || waiter.resources().len() == 1;
+            return !(blocks_all && self.queue.is_strict());
+        }
+        let is_there = turn.is_waiting(id);
+        if let Some(waiter) = self.dequeue(id)
+            && is_there
+        {
+            let answer = self.admit(&waiter.request).map(|()| self.grant(turn, waiter.request));
+            turn.settled.push((id, answer));
+        }
+        true
+    }
+
+    fn next_at(&self, at: &Resource, mode: Mode, after: WaiterId) -> Option<WaiterId> {
+        let ids = self.queue.wanted.at(at, mode);
+        let next = ids.partition_point(|id| *id <= after.0);
+        ids.get(next).map(|id| WaiterId(*id))
+    }
+
+    fn obstacle_of(&self, id: WaiterId, waiter: &Waiter) -> Option<Conflict> {
+        self.obstacle(&Wanted {
+            resources: waiter.resources(),
+            mode: waiter.mode(),
+            chain: &waiter.chain,
+            place: Some(id),
+        })
+    }
+}
+
+impl Command for Leave {
+    type Reply = ();
+
+    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) {
+        ledger.dequeue(self.0);
+    }
+}

@@ -1,0 +1,48 @@
+//! Owns the start (L2, L13): a ledger is opened from what the store kept, in a new epoch.
+//!
+//! Every active lease then runs at least its ttl from the start. A holder that was told «renewed» just before the crash is
+//! not expired early though that renewal was never written, and an outage of Tenure itself expires nobody.
+
+use crate::change::{Change, Head, Record};
+use crate::event::{Event, EventKind};
+use crate::ledger::deadlines::Due;
+use crate::ledger::{Ledger, Turn};
+use crate::{Epoch, Token};
+
+impl Ledger {
+    /// An empty ledger of this epoch that continues from `head`. Give it every record with [`Ledger::restore`], then
+    /// [`Ledger::start`] it. The epoch must be larger than every epoch before, also than those of `head`.
+    pub fn open(head: Head, epoch: Epoch) -> Ledger {
+        let head = Head { epoch, token: head.token.max(Some(Token::start_of(epoch))), ..head };
+        Ledger { head, ..Ledger::default() }
+    }
+
+    /// Takes a record back in.
+    pub fn restore(&mut self, record: Record) {
+        match record {
+            Record::Lease(lease) => drop(self.insert_lease(lease)),
+            Record::Closure(closure) => self.insert_closure(closure),
+            Record::Key(keyed) => {
+                if let Some(ended) = &keyed.ended {
+                    self.deadlines.push(ended.until, Due::Key(keyed.token));
+                }
+                self.keys.insert(keyed);
+            }
+        }
+    }
+
+    /// Extends every active lease to at least its ttl from now, and says that the ledger is open.
+    pub fn start(&mut self, turn: &mut Turn<'_>) {
+        for lease in self.leases.values_mut() {
+            let at_least = turn.now.plus_ms(lease.ttl.ms());
+            if lease.expires_at < at_least {
+                lease.expires_at = at_least;
+                turn.changes.push(Change::Renewed(lease.token, at_least));
+            }
+        }
+        let said = format!("epoch {}, {} active leases", self.head.epoch.0, self.leases.len());
+        let opened = Event { reason: Some(said.into()), ..Event::new(EventKind::LedgerOpened, turn.now()) };
+        self.emit(turn, opened);
+        self.head.at = turn.now();
+    }
+}
