@@ -1,1 +1,109 @@
+//! Owns durability: the latest value of every record, all events in order, and where the ledger stands.
 //!
+//! ```text
+//! engine's writer ── claim, load, commit ──► Store          one owner, one batch after the other
+//! doors, SSE, metrics ── events, ended … ──► Reader         cheap, concurrent, never in the way of a commit
+//! ```
+//!
+//! A driver relies on the ledger for every rule: it stores what it is given. It promises that
+//!
+//! 1. a batch whose commit answered `Ok` is found again by every later [`Store::load`], also after the process or
+//!    the machine died; a batch whose commit failed is found again whole or not at all;
+//! 2. batches are numbered without a gap, and a commit of an older epoch than the last one claimed changes nothing;
+//! 3. a [`Reader`] sees every committed event, in cursor order, until retention drops it, oldest first.
+//!
+//! It does not promise that a commit that failed is not durable: after [`CommitError::Failed`] the only way on is to
+//! open the store again and see.
+//!
+//! Drivers: [`Memory`] for tests. Each passes the conformance suite of `tests/it`.
+#![warn(missing_docs)]
+
+pub mod audit;
+mod error;
+mod memory;
+mod query;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tenure_core::change::{Batch, Head, Record};
+use tenure_core::event::Cursor;
+use tenure_core::refusal::Ended;
+use tenure_core::{Epoch, Token};
+
+pub use error::{CommitError, Error};
+pub use memory::{Fault, Memory};
+pub use query::{EventPage, EventQuery, Order};
+
+/// A store, as its one writer sees it.
+pub trait Store: Send {
+    /// Takes the next epoch. From here on every commit of an older one fails with [`CommitError::Fenced`], so
+    /// claim first, then load: nobody else's batch can come in between.
+    fn claim(&mut self) -> Result<Epoch, Error>;
+
+    /// Gives every record to `each`, kind by kind in the order of
+    /// [`RecordKind::ALL`](tenure_core::change::RecordKind::ALL) and by id within a kind, renewals already in the
+    /// leases, and returns where the ledger stands.
+    fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, Error>;
+
+    /// Makes a batch durable, all or nothing. Its number is the last one + 1. Shared, because readers and the
+    /// tables go on using it after the commit.
+    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError>;
+
+    /// The reading side.
+    fn reader(&self) -> Arc<dyn Reader>;
+}
+
+/// A store, as everyone else sees it. Reads see every batch whose commit has returned.
+pub trait Reader: Send + Sync {
+    /// A page of events.
+    fn events(&self, query: &EventQuery) -> Result<EventPage, Error>;
+
+    /// How a lease ended; nothing if it has not, never was, or its end is no longer kept.
+    fn ended(&self, token: Token) -> Result<Option<Ended>, Error>;
+
+    /// The oldest event still kept; the one after the last if there is none.
+    fn first_cursor(&self) -> Result<Cursor, Error>;
+
+    /// How the store is doing.
+    fn stats(&self) -> StoreStats;
+
+    /// Writes everything committed so far into one new file, while commits go on.
+    fn backup(&self, to: &Path) -> Result<(), Error>;
+}
+
+/// How a store is doing. Sizes are 0 where a driver has no files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Where the ledger stands.
+    pub head: Head,
+    /// How far the journal is folded into the tables.
+    pub folded: Head,
+    /// Up to which batch the tables are safe on the disk; the journal is trimmed up to there.
+    pub checkpointed_seq: u64,
+    /// The oldest event kept.
+    pub first_cursor: Cursor,
+    /// The journal's files.
+    pub journal_bytes: u64,
+    /// The tables' files.
+    pub tables_bytes: u64,
+    /// Why folding does not go on, if it does not. Commits do.
+    pub fold_error: Option<String>,
+}
+
+impl StoreStats {
+    /// Batches that are not folded yet.
+    pub fn lag(&self) -> u64 {
+        self.head.seq.saturating_sub(self.folded.seq)
+    }
+
+    /// By how much of the ledger's time folding is behind.
+    pub fn lag_ms(&self) -> u64 {
+        if self.lag() == 0 { 0 } else { self.head.at.ms_since(self.folded.at) }
+    }
+
+    /// Events that can be read.
+    pub fn events_kept(&self) -> u64 {
+        (self.head.cursor.0 + 1).saturating_sub(self.first_cursor.0)
+    }
+}

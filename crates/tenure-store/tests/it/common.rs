@@ -1,0 +1,122 @@
+//! What the tests of this crate share: short ways to say events, records and batches.
+
+use std::sync::Arc;
+
+use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
+use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::lease::{Lease, Mode};
+use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
+use tenure_store::{CommitError, Store};
+
+/// The ledger's time in these tests starts here.
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+
+pub(crate) fn resource(text: &str) -> Resource {
+    Resource::parse(text).expect(text)
+}
+
+pub(crate) fn holder(text: &str) -> Holder {
+    Holder::parse(text).expect(text)
+}
+
+pub(crate) fn at(ms: u64) -> Timestamp {
+    Timestamp::from_unix_ms(START_MS + ms)
+}
+
+pub(crate) fn lease(token: u64, name: &str, resources: &[&str]) -> Lease {
+    Lease {
+        token: Token::from_u64(token),
+        resources: resources.iter().map(|text| resource(text)).collect(),
+        holder: holder(name),
+        mode: Mode::Exclusive,
+        acquired_at: at(0),
+        expires_at: at(30_000),
+        ttl: Ttl::from_ms(30_000).expect("in range"),
+        grace_ms: 0,
+        within: None,
+        metadata: None,
+    }
+}
+
+pub(crate) fn event(kind: EventKind, lease: &Lease) -> Event {
+    Event {
+        cursor: Cursor::default(),
+        at: at(0),
+        kind,
+        resources: lease.resources.clone(),
+        holder: Some(lease.holder.clone()),
+        token: Some(lease.token),
+        mode: Some(lease.mode),
+        acquired_at: Some(lease.acquired_at),
+        expires_at: Some(lease.expires_at),
+        ttl: Some(lease.ttl),
+        within: lease.within,
+        ended_with: None,
+        by: None,
+        reason: None,
+        data: None,
+    }
+}
+
+/// Numbers batches and events as the engine does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pen {
+    pub(crate) head: Head,
+}
+
+impl Pen {
+    pub(crate) fn batch(&mut self, changes: Vec<Change>, mut events: Vec<Event>) -> Arc<Batch> {
+        self.head.seq += 1;
+        self.head.at = self.head.at.max(at(0));
+        for event in &mut events {
+            self.head.cursor = self.head.cursor.next();
+            event.cursor = self.head.cursor;
+            self.head.at = self.head.at.max(event.at);
+            if event.kind == EventKind::LeaseGranted {
+                self.head.token = self.head.token.max(event.token);
+            }
+        }
+        Arc::new(Batch { head: self.head, changes, events })
+    }
+
+    /// Leaves a number out.
+    pub(crate) fn skip(mut self) -> Pen {
+        self.head.seq += 1;
+        self
+    }
+
+    /// A batch that grants a lease.
+    pub(crate) fn grant(&mut self, lease: &Lease) -> Arc<Batch> {
+        self.batch(vec![Change::Put(Record::Lease(lease.clone()))], vec![event(EventKind::LeaseGranted, lease)])
+    }
+
+    /// A batch that ends a lease.
+    pub(crate) fn end(&mut self, kind: EventKind, lease: &Lease) -> Arc<Batch> {
+        self.batch(vec![Change::Delete(RecordKind::Lease, lease.token.into())], vec![event(kind, lease)])
+    }
+
+    /// A batch that renews a lease.
+    pub(crate) fn renew(&mut self, token: u64, until_ms: u64) -> Arc<Batch> {
+        self.batch(vec![Change::Renewed(Token::from_u64(token), at(until_ms))], vec![])
+    }
+}
+
+/// Claims and loads, as the engine does on start.
+pub(crate) fn start(store: &mut dyn Store) -> Pen {
+    let epoch: Epoch = store.claim().expect("claim");
+    let head = store.load(&mut |_| {}).expect("load");
+    Pen { head: Head { epoch, ..head } }
+}
+
+/// Every record with its value, as text that can be compared.
+pub(crate) fn records(store: &mut dyn Store) -> Vec<(RecordKind, String, String)> {
+    let mut found = Vec::new();
+    store
+        .load(&mut |record| found.push((record.kind(), record.id().0, record.encode().expect("encodes"))))
+        .expect("load");
+    found
+}
+
+pub(crate) fn commit(store: &mut dyn Store, batch: &Arc<Batch>) {
+    store.commit(batch).unwrap_or_else(|why: CommitError| panic!("batch {}: {why}", batch.head.seq));
+}

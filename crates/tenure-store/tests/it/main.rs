@@ -1,0 +1,5 @@
+//! The tests of the store, one target.
+
+mod audit;
+mod common;
+mod conformance;
