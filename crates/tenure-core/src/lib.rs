@@ -11,6 +11,8 @@ pub mod ledger;
 pub mod limits;
 pub mod refusal;
 pub mod resource;
+pub mod retry;
+pub mod serial;
 pub mod time;
 pub mod token;
 

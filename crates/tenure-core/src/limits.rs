@@ -45,6 +45,11 @@ pub const PAGE_MAX: usize = 1_000;
 /// A renew of many leases at once.
 pub const RENEWALS_PER_REQUEST_MAX: usize = 4_096;
 
+/// More tries than this is a loop, not a retry.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// The longest wait between two attempts.
+pub const RETRY_DELAY_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
+
 // An ended lease must be rememberable by its key at least as long as a client may retry within the shortest wait for an answer.
 const _: () = assert!(IDEMPOTENCY_KEEP_MS >= 60_000);
 const _: () = assert!(TTL_MS_MIN_NATIVE <= TTL_MS_MIN && TTL_MS_MIN < TTL_MS_MAX);
