@@ -239,6 +239,8 @@ pub struct Counts {
     pub waiters: usize,
     /// Holders with a lease or a wait.
     pub holders: usize,
+    /// Entries of the deadline queue, also those about things that are gone.
+    pub deadlines: usize,
     /// The last event.
     pub cursor: Cursor,
 }

@@ -45,6 +45,10 @@ impl Deadlines {
         self.entries.pop().map(|Reverse(entry)| entry)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether more than half of the entries must be about things that are gone, so that it pays to drop them.
     pub(crate) fn is_mostly_stale(&self, live: usize) -> bool {
         self.entries.len() > 2 * live + STALE_MIN

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 
-use crate::command::Acquire;
+use crate::command::{Acquire, WaiterId};
 use crate::lease::{Mode, Resources};
 use crate::ledger::Ledger;
 use crate::ledger::conflict::Chain;
+use crate::ledger::queue::Waiter;
 use crate::limits::DEADLOCK_EDGES_MAX;
 use crate::refusal::Refusal;
 use crate::{Holder, Token};
@@ -60,36 +61,38 @@ impl Ledger {
         let mut followers = Vec::new();
         let Some(holdings) = self.holders.get(holder).filter(|_| !self.queue.is_empty()) else { return followers };
         for lease in holdings.leases.iter().filter_map(|token| self.leases.get(token)) {
-            self.waiting_behind(&lease.resources, lease.mode, 0, Some(lease.token), &mut followers);
+            let behind = |waiter: &Waiter| !waiter.chain.contains(&lease.token);
+            self.waiting_behind(&lease.resources, lease.mode, 0, behind, &mut followers);
         }
         for id in &holdings.waits {
-            if let Some(waiter) = self.queue.get(*id) {
-                self.waiting_behind(waiter.resources(), waiter.mode(), id.0 + 1, None, &mut followers);
+            if let Some(first) = self.queue.get(*id) {
+                // One that lives within what this one waits for may pass it.
+                let behind = |w: &Waiter| !self.waits_for_any_of(first.resources(), first.mode(), &w.chain);
+                self.waiting_behind(first.resources(), first.mode(), id.0 + 1, behind, &mut followers);
             }
         }
         *edges += followers.len();
         followers
     }
 
-    /// The holders of waits from `first` on that are at odds with these resources.
+    /// The holders of waits from `first` on that are at odds with these resources, as far as they are `behind` them.
     fn waiting_behind(
         &self,
         resources: &Resources,
         mode: Mode,
         first: u64,
-        lease: Option<Token>,
+        behind: impl Fn(&Waiter) -> bool,
         into: &mut Vec<Holder>,
     ) {
         for resource in resources {
             for (_, ids, waiting_mode) in self.queue.wanted.against(resource, mode) {
-                let behind = ids.get(ids.partition_point(|id| *id < first)..).unwrap_or_default();
-                for waiter in behind.iter().filter_map(|id| self.queue.get(crate::command::WaiterId(*id))) {
-                    if lease.is_none_or(|token| !waiter.chain.contains(&token)) {
-                        into.push(waiter.holder().clone());
-                        // The others at this place wait for this one, and so are found through it.
-                        if waiting_mode == Mode::Exclusive && self.queue.is_strict() {
-                            break;
-                        }
+                let from = ids.partition_point(|id| *id < first);
+                let waiters = ids.iter().skip(from).filter_map(|id| self.queue.get(WaiterId(*id)));
+                for waiter in waiters.filter(|waiter| behind(waiter)) {
+                    into.push(waiter.holder().clone());
+                    // The others at this place wait for this one, and so are found through it.
+                    if waiting_mode == Mode::Exclusive && self.queue.is_strict() {
+                        break;
                     }
                 }
             }
@@ -105,7 +108,7 @@ impl Ledger {
                 holders.extend(tokens.filter_map(|token| self.leases.get(&token)).map(|lease| lease.holder.clone()));
             }
             for (_, ids, _) in self.queue.wanted.against(resource, request.mode) {
-                let waiters = ids.iter().filter_map(|id| self.queue.get(crate::command::WaiterId(*id)));
+                let waiters = ids.iter().filter_map(|id| self.queue.get(WaiterId(*id)));
                 let before = waiters.filter(|w| !self.waits_for_any_of(w.resources(), w.mode(), chain));
                 holders.extend(before.map(|waiter| waiter.holder().clone()));
             }

@@ -37,6 +37,7 @@ impl Command for Count {
             leases: ledger.leases.len(),
             waiters: ledger.queue.len(),
             holders: ledger.holders.len(),
+            deadlines: ledger.deadlines.len(),
             cursor: ledger.head.cursor,
         }
     }

@@ -36,6 +36,9 @@ impl Waiter {
     }
 }
 
+/// Waits to look at, the oldest first, each with the place where it was found.
+type Line = BinaryHeap<Reverse<(WaiterId, Resource, Mode)>>;
+
 /// Everyone in line.
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -117,13 +120,19 @@ impl Ledger {
         Ok(id)
     }
 
-    /// Takes a wait out of line. Whoever stood behind it may be next.
-    pub(crate) fn dequeue(&mut self, id: WaiterId) -> Option<Waiter> {
+    /// Takes a wait out of line, to be granted.
+    fn dequeue(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.queue.remove(id)?;
         self.holders.remove_wait(waiter.holder(), id);
         self.keys.leave(&waiter.request);
-        self.freed.extend(waiter.resources().iter().cloned());
         Some(waiter)
+    }
+
+    /// Takes a wait out of line for good. Whoever stood behind it may be next.
+    fn give_up(&mut self, id: WaiterId) {
+        if let Some(waiter) = self.dequeue(id) {
+            self.freed.extend(waiter.request.resources);
+        }
     }
 
     /// Answers a wait whose time is over.
@@ -131,7 +140,7 @@ impl Ledger {
         let Some(waiter) = self.queue.get(id) else { return };
         match self.obstacle_of(id, waiter) {
             Some(conflict) => {
-                self.dequeue(id);
+                self.give_up(id);
                 turn.settled.push((id, Err(Refusal::WaitTimedOut(Box::new(conflict)))));
             }
             // Free at the last moment: the queue is served before a deadline is looked at, so this is not expected.
@@ -144,33 +153,35 @@ impl Ledger {
     /// Answers the waits that live within a lease that is over.
     pub(crate) fn refuse_nested(&mut self, turn: &mut Turn<'_>, token: Token) {
         for id in self.queue.nested_in(token) {
-            self.dequeue(id);
+            self.give_up(id);
             turn.settled.push((id, Err(Refusal::WithinOver)));
         }
     }
 
-    /// Grants what can be granted after something became free; ends when nothing more does.
+    /// Grants what can be granted after something became free, the oldest wait first.
     pub(crate) fn serve_queue(&mut self, turn: &mut Turn<'_>) {
-        while !self.freed.is_empty() {
-            let freed = std::mem::take(&mut self.freed);
-            if !self.queue.is_empty() {
-                self.serve_those_behind(turn, &freed);
-            }
+        if self.queue.is_empty() {
+            self.freed.clear();
+            return;
         }
-    }
-
-    fn serve_those_behind(&mut self, turn: &mut Turn<'_>, freed: &[Resource]) {
-        let mut line: BinaryHeap<Reverse<(WaiterId, Resource, Mode)>> = BinaryHeap::new();
-        for resource in freed {
-            for (at, ids, mode) in self.queue.wanted.against(resource, Mode::Exclusive) {
-                line.extend(ids.first().map(|id| Reverse((WaiterId(*id), at.clone(), mode))));
-            }
-        }
+        let mut line = Line::default();
         let mut seen = HashSet::new();
+        self.line_up(&mut line);
         while let Some(Reverse((id, at, mode))) = line.pop() {
             let moves_on = !seen.insert(id) || self.serve(turn, id);
             if moves_on && let Some(next) = self.next_at(&at, mode, id) {
                 line.push(Reverse((next, at, mode)));
+            }
+            // A wait that was given up has made room for those behind it.
+            self.line_up(&mut line);
+        }
+    }
+
+    /// Adds the first in line at every place that overlaps what became free.
+    fn line_up(&mut self, line: &mut Line) {
+        for resource in std::mem::take(&mut self.freed) {
+            for (at, ids, mode) in self.queue.wanted.against(&resource, Mode::Exclusive) {
+                line.extend(ids.first().map(|id| Reverse((WaiterId(*id), at.clone(), mode))));
             }
         }
     }
@@ -184,12 +195,16 @@ impl Ledger {
             let blocks_all = waiter.mode() == Mode::Exclusive || waiter.resources().len() == 1;
             return !(blocks_all && self.queue.is_strict());
         }
-        let is_there = turn.is_waiting(id);
-        if let Some(waiter) = self.dequeue(id)
-            && is_there
-        {
-            let answer = self.admit(&waiter.request).map(|()| self.grant(turn, waiter.request));
-            turn.settled.push((id, answer));
+        match self.admit(&waiter.request) {
+            _ if !turn.is_waiting(id) => self.give_up(id),
+            Err(refusal) => {
+                self.give_up(id);
+                turn.settled.push((id, Err(refusal)));
+            }
+            Ok(()) => {
+                let granted = self.dequeue(id).map(|waiter| self.grant(turn, waiter.request));
+                turn.settled.extend(granted.map(|grant| (id, Ok(grant))));
+            }
         }
         true
     }
@@ -214,6 +229,6 @@ impl Command for Leave {
     type Reply = ();
 
     fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) {
-        ledger.dequeue(self.0);
+        ledger.give_up(self.0);
     }
 }
