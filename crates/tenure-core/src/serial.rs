@@ -26,7 +26,7 @@ pub struct BadId(pub &'static str);
 
 impl Serial {
     /// The serial of what is made by the event at `cursor`.
-    pub(crate) fn of(epoch: Epoch, cursor: Cursor) -> Serial {
+    pub fn of(epoch: Epoch, cursor: Cursor) -> Serial {
         Serial { epoch, number: cursor.0 }
     }
 
