@@ -1,0 +1,148 @@
+//! Owns how `git` is called: fixed locale, no prompts, no surprises from the caller's environment, bounded time when
+//! a network is involved. Does not interpret what git says beyond its exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// git, in one directory.
+#[derive(Debug, Clone)]
+pub struct Git {
+    dir: PathBuf,
+}
+
+/// What a git process left behind.
+#[derive(Debug)]
+pub struct Output {
+    /// Its exit code; none when a signal or the time limit ended it.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Whether git says that it worked.
+    pub fn ok(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// The standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// git's complaint in few words: without the traces and hints around it.
+    pub fn complaint(&self) -> String {
+        let lines: Vec<&str> = self.stderr.lines().filter(|line| !line.contains(" packet: ")).collect();
+        let said = lines.iter().find_map(|line| line.strip_prefix("fatal: ").or_else(|| line.strip_prefix("error: ")));
+        match said {
+            Some(line) => line.to_owned(),
+            None => lines.join("; "),
+        }
+    }
+
+    fn or_error(self, command: &str) -> Result<Output, Error> {
+        if self.ok() { Ok(self) } else { Err(Error::Git { command: command.to_owned(), detail: self.complaint() }) }
+    }
+}
+
+impl Git {
+    /// git as run from this directory.
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Git {
+        Git { dir: dir.into() }
+    }
+
+    /// The directory it runs in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Runs to the end and hands back whatever happened.
+    pub fn run<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Output, Error> {
+        let child = self.spawn(args, &[])?;
+        finish(child, input, None).map_err(|why| failed_to_run(args, &why))
+    }
+
+    /// Runs to the end; an exit code other than 0 is an error.
+    pub fn done<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Output, Error> {
+        self.run(args, input)?.or_error(&subcommand(args))
+    }
+
+    /// Runs something that talks to a remote; after `limit` it is ended and has no exit code.
+    pub fn talk<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &str)], limit: Duration) -> Result<Output, Error> {
+        let child = self.spawn(args, env)?;
+        finish(child, b"", Some(limit)).map_err(|why| failed_to_run(args, &why))
+    }
+
+    /// Starts git with all three streams connected to us.
+    pub fn spawn<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &str)]) -> Result<Child, Error> {
+        let mut command = Command::new("git");
+        command.current_dir(&self.dir).args(args);
+        // Messages are shown to people who may search for them; prompts would hang an agent for ever.
+        command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_TRACE_PACKET");
+        // No refresh of the index, no fsmonitor start on our account.
+        command.env("GIT_OPTIONAL_LOCKS", "0");
+        command.envs(env.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|why| failed_to_run(args, &why))
+    }
+}
+
+fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
+    let is_option = |arg: &&OsString| arg.as_encoded_bytes().starts_with(b"-");
+    let all: Vec<OsString> = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
+    all.iter().find(|arg| !is_option(arg)).map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn failed_to_run<S: AsRef<OsStr>>(args: &[S], why: &std::io::Error) -> Error {
+    let detail = match why.kind() {
+        std::io::ErrorKind::NotFound => "the program 'git' was not found (or the directory is gone)".to_owned(),
+        _ => why.to_string(),
+    };
+    Error::Git { command: subcommand(args), detail }
+}
+
+/// Feeds and drains all streams at once: a full pipe on either side would stop both of us.
+fn finish(mut child: Child, input: &[u8], limit: Option<Duration>) -> std::io::Result<Output> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (out_sender, out) = mpsc::channel();
+    let (err_sender, err) = mpsc::channel();
+    drain(stdout, out_sender);
+    drain(stderr, err_sender);
+    if let Some(mut stdin) = stdin {
+        // git may end without reading everything; its exit code tells.
+        let _ = stdin.write_all(input);
+    }
+    let end_of_output = match limit {
+        None => out.recv().ok(),
+        Some(limit) => out.recv_timeout(limit).ok(),
+    };
+    let Some(stdout) = end_of_output else {
+        let _ = child.kill();
+        let _ = child.wait();
+        let stderr = format!("no answer within {} s", limit.unwrap_or_default().as_secs());
+        return Ok(Output { code: None, stdout: Vec::new(), stderr });
+    };
+    let status = child.wait()?;
+    // A helper that git left behind may keep the stream open; what it says is not for us.
+    let stderr = err.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+    Ok(Output { code: status.code(), stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+}
+
+fn drain(stream: Option<impl Read + Send + 'static>, sender: mpsc::Sender<Vec<u8>>) {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        let _ = sender.send(bytes);
+    });
+}

@@ -1,0 +1,8 @@
+//! Real git, real repositories, many threads and clones; time is injected.
+
+mod acts;
+mod collect;
+mod defects;
+mod races;
+mod shapes;
+mod support;

@@ -1,0 +1,72 @@
+//! Every shape of repository that git knows.
+
+use std::path::Path;
+
+use crate::support::*;
+
+/// Two agents exclude each other here, before and after the refs were packed.
+fn works_in(world: &World, dir: &Path) {
+    let (a, b) = (world.agent_in(dir, "a"), world.agent_in(dir, "b"));
+    a.acquire("path:x", MINUTE).unwrap_or_else(|why| panic!("{}: {why}", dir.display()));
+    assert_eq!(refused_by(b.acquire("path:x", MINUTE)), "a");
+    git(dir, &["pack-refs", "--all"]);
+    assert_eq!(refused_by(b.acquire("path:x", MINUTE)), "a");
+    a.renew("path:x", MINUTE).expect("mine");
+    a.release("path:x").expect("mine");
+    b.acquire("path:x", MINUTE).expect("free");
+    git(dir, &["gc", "-q", "--prune=now"]);
+    assert_eq!(b.live(), [("path:x".to_owned(), "b".to_owned())]);
+    git(dir, &["fsck", "--strict", "--no-dangling"]);
+    b.release("path:x").expect("mine");
+}
+
+#[test]
+fn plain_bare_and_separate_git_directories_work() {
+    let world = World::on_path();
+    let base = world.dir.path();
+    git(base, &["init", "-q", "plain"]);
+    git(base, &["init", "-q", "--bare", "bare.git"]);
+    git(base, &["init", "-q", "--separate-git-dir", "elsewhere.git", "separate"]);
+    git(base, &["init", "-q", "--shared=group", "shared"]);
+    std::fs::create_dir_all(base.join("plain/deep/er")).expect("made");
+    for place in ["plain", "plain/deep/er", "bare.git", "separate", "shared"] {
+        works_in(&world, &base.join(place));
+    }
+}
+
+#[test]
+fn reftable_and_sha256_work() {
+    let world = World::on_path();
+    let base = world.dir.path();
+    git(base, &["init", "-q", "--object-format=sha256", "long"]);
+    works_in(&world, &base.join("long"));
+    git(base, &["init", "-q", "--ref-format=reftable", "tables"]);
+    works_in(&world, &base.join("tables"));
+}
+
+#[test]
+fn a_bare_repository_inside_another_work_tree_keeps_its_own_locks() {
+    let world = World::on_path();
+    git(world.dir.path(), &["init", "-q", "outer"]);
+    let outer = world.dir.path().join("outer");
+    git(&outer, &["init", "-q", "--bare", "inner.git"]);
+    world.agent_in(&outer.join("inner.git"), "a").acquire("path:x", MINUTE).expect("free");
+    assert_eq!(git(&outer, &["for-each-ref"]), "");
+}
+
+#[test]
+fn worktrees_share_their_locks_and_submodules_do_not() {
+    let world = World::on_path();
+    let base = world.dir.path();
+    git(base, &["init", "-q", "main"]);
+    let main = base.join("main");
+    git(&main, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    git(&main, &["worktree", "add", "-q", "../linked"]);
+    world.agent_in(&main, "a").acquire("path:x", MINUTE).expect("free");
+    let linked = world.agent_in(&base.join("linked"), "b");
+    assert_eq!(refused_by(linked.acquire("path:x", MINUTE)), "a");
+    git(base, &["init", "-q", "parent"]);
+    git(&base.join("parent"), &["-c", "protocol.file.allow=always", "submodule", "-q", "add", "../main", "sub"]);
+    git(&base.join("parent/sub"), &["remote", "remove", "origin"]);
+    works_in(&world, &base.join("parent/sub"));
+}

@@ -1,0 +1,185 @@
+//! Clones around one bare remote, and a clock that only the test moves.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tenure_core::{Timestamp, Ttl};
+use tenure_git::{Ask, Error, Granted, LockName, Locks, Mode, Repo};
+
+pub(crate) const MINUTE: u64 = 60_000;
+
+/// A clock that only the test moves.
+#[derive(Clone)]
+pub(crate) struct TestClock(Arc<AtomicU64>);
+
+impl TestClock {
+    pub(crate) fn new() -> TestClock {
+        TestClock(Arc::new(AtomicU64::new(1_794_768_278_000)))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+/// A folder with a bare remote and its clones.
+pub(crate) struct World {
+    pub(crate) dir: TempDir,
+    pub(crate) clock: TestClock,
+    url: String,
+    daemon: Option<Daemon>,
+}
+
+/// One agent in one clone.
+#[derive(Clone)]
+pub(crate) struct Agent {
+    pub(crate) repo: Repo,
+    pub(crate) name: String,
+    pub(crate) clock: TestClock,
+    pub(crate) mode: Mode,
+}
+
+impl World {
+    /// With a remote on a path.
+    pub(crate) fn on_path() -> World {
+        let dir = tempfile::tempdir().expect("a directory");
+        let remote = dir.path().join("remote.git");
+        git(dir.path(), &["init", "-q", "--bare", "remote.git"]);
+        World { url: remote.display().to_string(), dir, clock: TestClock::new(), daemon: None }
+    }
+
+    /// With a remote behind `git daemon`.
+    pub(crate) fn on_daemon() -> World {
+        let mut world = World::on_path();
+        let daemon = Daemon::start(world.dir.path());
+        world.url = format!("git://127.0.0.1:{}/remote.git", daemon.port);
+        world.daemon = Some(daemon);
+        world
+    }
+
+    pub(crate) fn remote(&self) -> PathBuf {
+        self.dir.path().join("remote.git")
+    }
+
+    /// A new clone with one agent in it.
+    pub(crate) fn clone_for(&self, agent: &str) -> Agent {
+        let dir = self.dir.path().join(agent);
+        git(self.dir.path(), &["clone", "-q", &self.url, agent]);
+        self.agent_in(&dir, agent)
+    }
+
+    /// Another agent in an existing repository.
+    pub(crate) fn agent_in(&self, dir: &Path, agent: &str) -> Agent {
+        let repo = Repo::discover(dir).expect("a repository");
+        Agent { repo, name: agent.to_owned(), clock: self.clock.clone(), mode: Mode::Auto }
+    }
+
+    /// An agent in a repository without a remote.
+    pub(crate) fn alone(&self, agent: &str) -> Agent {
+        let dir = self.dir.path().join("alone");
+        if !dir.exists() {
+            git(self.dir.path(), &["init", "-q", "alone"]);
+        }
+        self.agent_in(&dir, agent)
+    }
+}
+
+impl Agent {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&Locks<'_>) -> T) -> T {
+        let clock = || self.clock.now();
+        act(&Locks::open(&self.repo, &self.mode, self.name.clone(), &clock).expect("locks"))
+    }
+
+    pub(crate) fn acquire(&self, resource: &str, ttl_ms: u64) -> Result<Granted, Error> {
+        let name = LockName::parse(resource)?;
+        self.with(|locks| locks.acquire(Ask { name: &name, ttl: ttl(ttl_ms) }))
+    }
+
+    pub(crate) fn renew(&self, resource: &str, ttl_ms: u64) -> Result<Granted, Error> {
+        let name = LockName::parse(resource)?;
+        self.with(|locks| locks.renew(Ask { name: &name, ttl: ttl(ttl_ms) }))
+    }
+
+    pub(crate) fn release(&self, resource: &str) -> Result<bool, Error> {
+        let name = LockName::parse(resource)?;
+        self.with(|locks| locks.release(&name))
+    }
+
+    /// Resource and owner of all live locks.
+    pub(crate) fn live(&self) -> Vec<(String, String)> {
+        let status = self.with(|locks| locks.status()).expect("status");
+        status.live.into_iter().map(|lock| (lock.name.to_string(), lock.owner)).collect()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.repo.git.dir()
+    }
+}
+
+pub(crate) fn ttl(ms: u64) -> Ttl {
+    Ttl::from_ms(ms).expect("a ttl")
+}
+
+/// The holder that an act was refused for.
+pub(crate) fn refused_by<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Conflict(conflict)) => conflict.owner,
+        other => panic!("not a conflict: {other:?}"),
+    }
+}
+
+/// Runs git and gives its output; panics if it fails.
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("git");
+    let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main"];
+    command.current_dir(dir).args(identity).args(args);
+    let out = command.output().expect("git runs");
+    assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).trim().to_owned()
+}
+
+/// How often a race is run: a few times by default, `TENURE_ROUNDS` multiplies.
+pub(crate) fn rounds(default: usize) -> usize {
+    let factor = std::env::var("TENURE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    default * factor
+}
+
+/// `git daemon` on loopback, ended with the test.
+struct Daemon {
+    child: Child,
+    port: u16,
+}
+
+impl Daemon {
+    fn start(base: &Path) -> Daemon {
+        // Freed right before git takes it; another program taking it in between would fail the wait below.
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
+        let mut command = Command::new("git");
+        command.arg("daemon").args(["--reuseaddr", "--listen=127.0.0.1", "--export-all", "--enable=receive-pack"]);
+        command.arg(format!("--port={port}")).arg(format!("--base-path={}", base.display())).arg(base);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("git daemon");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "git daemon does not listen");
+            std::thread::yield_now();
+        }
+        Daemon { child, port }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
