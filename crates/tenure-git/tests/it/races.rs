@@ -10,6 +10,11 @@ use crate::support::*;
 const AGENTS: usize = 8;
 const NAMES: [&str; 6] = ["path:src", "path:src/a.rs", "path:src/b.rs", "repo:*", "repo:global", "issue:1"];
 
+/// The one whose turn it is.
+fn turn<T>(all: &[T], round: usize) -> &T {
+    all.iter().cycle().nth(round).expect("never empty")
+}
+
 /// Every agent does one act at the same moment.
 fn at_once<T: Send>(agents: &[Agent], act: impl Fn(usize, &Agent) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(agents.len());
@@ -69,12 +74,12 @@ fn race(world: &World, agents: &[Agent], guard_repo: &std::path::Path, rounds: u
     let mut last_token = 0;
     for round in 0..rounds {
         let same = round % 3 == 0;
-        let wanted = |number: usize| if same { "path:src" } else { NAMES[(number + round) % NAMES.len()] };
+        let wanted = |number: usize| if same { "path:src" } else { *turn(&NAMES, number + round) };
         let grants = at_once(agents, |number, agent| answer(agent.acquire(wanted(number), MINUTE)));
         let granted: Vec<Granted> = grants.into_iter().flatten().collect();
         assert!(!granted.is_empty(), "round {round}: nobody got anything");
         assert!(!same || granted.len() == 1, "round {round}: {granted:?}");
-        last_token = audit(&agents[round % agents.len()], guard_repo, &granted, last_token);
+        last_token = audit(turn(agents, round), guard_repo, &granted, last_token);
         if round % 2 == 0 {
             for grant in &granted {
                 let holder = agents.iter().find(|agent| agent.name == grant.payload.owner).expect("one of them");
@@ -90,8 +95,8 @@ fn race(world: &World, agents: &[Agent], guard_repo: &std::path::Path, rounds: u
 fn melee(world: &World, agents: &[Agent], guard_repo: &std::path::Path, rounds: usize) {
     let mut last_token = 0;
     for round in 0..rounds {
-        let resource = NAMES[round % 3];
-        let holder = &agents[round % agents.len()];
+        let resource = *turn(&NAMES, round % 3);
+        let holder = turn(agents, round);
         let first = answer(holder.acquire(resource, MINUTE)).expect("free");
         world.clock.advance(MINUTE + 5_000);
         let grants = at_once(agents, |number, agent| match (number + round) % 4 {
@@ -141,7 +146,7 @@ fn eight_clones_behind_a_daemon_never_hold_overlapping_locks() {
 fn eight_agents_in_one_clone_never_hold_overlapping_locks() {
     let world = World::on_path();
     let agents: Vec<Agent> = names().map(|name| world.alone(&name)).collect();
-    let repo = agents[0].dir().to_owned();
+    let repo = turn(&agents, 0).dir().to_owned();
     race(&world, &agents, &repo, rounds(40));
     world.clock.advance(MINUTE + 5_000);
     melee(&world, &agents, &repo, rounds(20));
@@ -162,7 +167,7 @@ fn eight_at_once_on_eight_things_all_get_theirs() {
     let grants = at_once(&agents, |number, agent| answer(agent.acquire(&format!("path:file-{number}"), MINUTE)));
     let granted: Vec<Granted> = grants.into_iter().flatten().collect();
     assert_eq!(granted.len(), AGENTS);
-    audit(&agents[0], &world.remote(), &granted, 0);
+    audit(turn(&agents, 0), &world.remote(), &granted, 0);
     // A parameterised name checks itself: all of them are names.
     assert!(granted.iter().all(|grant| LockName::parse(&grant.payload.resource).is_ok()));
 }
