@@ -1,4 +1,72 @@
-#[cfg_attr(not(test), expect(dead_code, reason = "the commands that run something arrive next"))]
-mod supervise;
+//! The program `tenure`: the server, and everything a person or a script does with leases.
 
-fn main() {}
+mod args;
+mod commands;
+mod connect;
+mod exit;
+mod failure;
+mod logging;
+mod output;
+mod refused;
+mod span;
+mod supervise;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return wrong_usage(&error).into(),
+    };
+    cli.global.color.apply();
+    let output = Output { json: cli.global.json };
+    let exit = run(&cli, output).unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit
+    });
+    exit.into()
+}
+
+fn run(cli: &Cli, output: Output) -> Outcome {
+    logging::start(cli.global.log_format, "warn")?;
+    match &cli.command {
+        Command::Run(args) => block_on(commands::run::run(args, output)),
+        Command::Lease(args) => block_on(commands::lease::run(args, output)),
+        Command::Completions(args) => commands::completions::run(args, output),
+        Command::Help(args) => commands::help::run(args, output),
+    }
+}
+
+/// One thread is enough for one command.
+fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::from(anyhow::Error::from(error)))?.block_on(command)
+}
+
+/// Help and version are no errors. With `--json` a wrong usage is an envelope, too: a script that reads an empty
+/// output could take it for success.
+fn wrong_usage(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return Exit::OK;
+    }
+    let json = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    if json {
+        let text = error.to_string();
+        let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+        let message = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let message = message.trim_start_matches("error: ");
+        Output { json }.failure(&Failure::usage(message).hint("'tenure help' lists the commands"));
+    } else {
+        let _ = error.print();
+    }
+    Exit::USAGE
+}

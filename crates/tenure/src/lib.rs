@@ -1,1 +1,56 @@
+//! The client of [Tenure](https://docs.rs/tenure): take a lease, keep it alive, be told when it is lost.
 //!
+//! ```no_run
+//! use std::time::Duration;
+//! use tenure::{Acquire, Client};
+//!
+//! # async fn work(_token: tenure::Token) {}
+//! # async fn example() -> Result<(), tenure::Error> {
+//! let client = Client::builder().holder("agent-7").build()?;
+//! let lease = client
+//!     .acquire(Acquire::one("path:src/parser.rs").ttl(Duration::from_secs(30)).wait(Duration::from_secs(60)))
+//!     .await?;
+//! tokio::select! {
+//!     () = work(lease.token()) => lease.release().await?,
+//!     loss = lease.lost() => eprintln!("stop: {loss}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **What a guard promises.** A [`Lease`] is renewed by one operating-system thread per [`Client`], which goes on while
+//! the program's own runtime is blocked or busy; a thousand leases cost one request per beat. [`Lease::lost`] resolves
+//! *before* the server can have given the resource to anyone else: the guard trusts its lease until the send time of
+//! the last accepted renewal plus the ttl minus a margin, on a monotonic clock. An outage or a restart of the server
+//! that is shorter than that is not noticed at all.
+//!
+//! **What it does not promise.** A process that is stopped (SIGSTOP, a paused machine) cannot notice anything. What it
+//! does when it wakes is fenced by the token: hand [`Lease::token`] to whatever the work writes to, and let that
+//! refuse a token smaller than the largest it has seen.
+//!
+//! **Dropping a guard** stops the heartbeat and nothing else: the lease lapses after its ttl. Giving it back at once is
+//! [`Lease::release`], after the guarded work has stopped.
+//!
+//! Failures are [`Error`]: [`Error::Refused`] carries everything the server said (who holds it, until when, when to try
+//! again); the other variants mean that nothing was decided.
+#![warn(missing_docs)]
+
+mod beat;
+mod client;
+mod error;
+mod events;
+mod guard;
+mod model;
+mod request;
+mod sse;
+#[cfg(test)]
+mod testing;
+mod transport;
+
+pub use client::{Client, ClientBuilder, DEFAULT_URL};
+pub use error::{BadField, Error, Problem, Refusal, Refused};
+pub use events::Events;
+pub use guard::{Lease, Loss, State};
+pub use model::{By, Check, Conflict, Ended, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
+pub use request::{Acquire, EventQuery, LeaseQuery};
+pub use tenure_core::{Holder, LeaseId, Resource, Token};

@@ -1,0 +1,48 @@
+//! Owns the command line: what can be typed, and what it is called. What it does is in `commands`.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, help, lease, run};
+use crate::logging::LogFormat;
+use crate::output::Color;
+
+/// Who holds what, until when, and what happens when they stop answering.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(after_help = "'tenure help exit-codes' lists what every command exits with.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// Print one JSON envelope on standard output, also for errors
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", hide_possible_values = true)]
+    pub(crate) color: Color,
+
+    /// How to write log lines, which go to standard error; TENURE_LOG is their filter
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "TENURE_LOG_FORMAT", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lease
+    Run(run::Args),
+    /// Acquire, renew, release and look at leases of a server
+    Lease(lease::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
+    /// Print help for a command, or one of the topics: exit-codes
+    Help(help::Args),
+}

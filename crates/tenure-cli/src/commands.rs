@@ -1,0 +1,6 @@
+//! Owns what the commands do. Each file has the arguments of one command and its `run`.
+
+pub(crate) mod completions;
+pub(crate) mod help;
+pub(crate) mod lease;
+pub(crate) mod run;

@@ -1,0 +1,33 @@
+//! `tenure help`: the help page of a command, or a topic.
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
+use crate::exit::{self, Exit};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+/// Print help.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A command such as 'lease acquire', or the topic 'exit-codes'
+    topic: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, output: Output) -> Outcome {
+    if args.topic.as_slice() == ["exit-codes"] {
+        output.plain(exit::TOPIC);
+        return Ok(Exit::OK);
+    }
+    let mut command = Cli::command();
+    // Otherwise the usage line of a command would not name the commands above it.
+    command.build();
+    for name in &args.topic {
+        command = command.find_subcommand(name).cloned().ok_or_else(|| {
+            let topic = args.topic.join(" ");
+            Failure::usage(format!("there is no command or topic {topic:?}")).hint("'tenure help' lists the commands")
+        })?;
+    }
+    output.plain(&command.render_long_help().ansi().to_string());
+    Ok(Exit::OK)
+}

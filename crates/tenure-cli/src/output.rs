@@ -1,0 +1,142 @@
+//! Owns everything that reaches standard output and standard error: the JSON envelope, the texts for people, colours.
+//!
+//! With `--json` every outcome, also every error, is one envelope on standard output:
+//!
+//! ```json
+//! {"schema_version": 1, "ok": true, "data": {}}
+//! {"schema_version": 1, "ok": false, "error": {"code": "held", "message": "…", "details": {}}}
+//! ```
+//!
+//! `details` is left out when there is nothing to say; hints are `details.suggestions`. Without `--json`, results go to
+//! standard output and errors to standard error.
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+
+/// The version of the envelope; it grows when a reader of the old one would be wrong.
+const SCHEMA_VERSION: u32 = 1;
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Applies to both streams from here on. Styles are written always; streams that want none strip them.
+    pub(crate) fn apply(self) {
+        match self {
+            Color::Auto => {}
+            Color::Always => anstream::ColorChoice::Always.write_global(),
+            Color::Never => anstream::ColorChoice::Never.write_global(),
+        }
+    }
+}
+
+/// Where results and errors go, and in which form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// The result of a command: `data` in the envelope, or the text.
+    pub(crate) fn result(self, data: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            print_envelope(&Envelope::success(data), true);
+        } else {
+            write_lines(anstream::stdout(), &text());
+        }
+    }
+
+    /// One of many results: one line each.
+    pub(crate) fn line(self, data: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            print_envelope(&Envelope::success(data), false);
+        } else {
+            write_lines(anstream::stdout(), &text());
+        }
+    }
+
+    /// Text as it is, for example a script or a help page.
+    pub(crate) fn plain(self, text: &str) {
+        write_lines(anstream::stdout(), text);
+    }
+
+    /// What a person should know beside the result; not part of it.
+    pub(crate) fn note(self, text: &str) {
+        write_lines(anstream::stderr(), text);
+    }
+
+    /// A command that did not succeed.
+    pub(crate) fn failure(self, failure: &Failure) {
+        if self.json {
+            print_envelope(&Envelope::<()>::failure(failure), true);
+            return;
+        }
+        use owo_colors::OwoColorize;
+        let mut text = match &failure.human {
+            Some(human) => human.to_string(),
+            None => format!("{} {}", "Error:".red().bold(), failure.message),
+        };
+        for hint in &failure.hints {
+            text.push_str(&format!("\n{} {hint}", "Hint:".cyan()));
+        }
+        write_lines(anstream::stderr(), &text);
+    }
+}
+
+/// The envelope; its members stand in this order.
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    schema_version: u32,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<EnvelopeError<'a>>,
+}
+
+#[derive(Serialize)]
+struct EnvelopeError<'a> {
+    code: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    details: Map<String, Value>,
+}
+
+impl<'a, T> Envelope<'a, T> {
+    fn success(data: &'a T) -> Envelope<'a, T> {
+        Envelope { schema_version: SCHEMA_VERSION, ok: true, data: Some(data), error: None }
+    }
+
+    fn failure(failure: &'a Failure) -> Envelope<'a, T> {
+        let mut details = failure.details.clone();
+        if !failure.hints.is_empty() {
+            details.insert("suggestions".to_owned(), json!(failure.hints));
+        }
+        let error = EnvelopeError { code: &failure.code, message: &failure.message, details };
+        Envelope { schema_version: SCHEMA_VERSION, ok: false, data: None, error: Some(error) }
+    }
+}
+
+fn print_envelope(envelope: &impl Serialize, pretty: bool) {
+    let text = if pretty { serde_json::to_string_pretty(envelope) } else { serde_json::to_string(envelope) };
+    // Everything printed is strings, numbers and maps with text keys, which always become JSON.
+    write_lines(std::io::stdout(), &text.unwrap_or_default());
+}
+
+/// Whoever closed the pipe does not want the rest; that is no error.
+fn write_lines(mut stream: impl Write, text: &str) {
+    let ending = if text.ends_with('\n') { "" } else { "\n" };
+    let _ = write!(stream, "{text}{ending}").and_then(|()| stream.flush());
+}

@@ -1,0 +1,203 @@
+//! Owns which lease is renewed when, which renewals travel together, and when trust ends. Pure: time comes in with
+//! every call.
+//!
+//! ```text
+//!            due (sent + ttl/3)        no answer: again after a jittered while, at risk
+//!   held ───────────────► in flight ─────────────────────────────────► held, at risk ──┐
+//!    ▲                      │    │                                         ▲   │       │
+//!    └──── accepted ◄───────┘    └── the server says it is over ─► lost    └───┘       │
+//!                                    now >= sent + trusted_for     ─► lost ◄───────────┘
+//! ```
+//!
+//! 1. Trust is counted from the moment the accepted request was *sent*; a slow answer does not lengthen it.
+//! 2. Lost is final: whatever is answered later changes nothing.
+//! 3. A lease is in at most one request at a time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::heartbeat::Beat;
+use tenure_core::limits::RENEWALS_PER_REQUEST_MAX;
+use tenure_core::{LeaseId, Ttl};
+
+use super::clock::Moment;
+use super::pulse::Pulse;
+use crate::guard::Loss;
+
+/// A beat may come earlier by one part in this of its interval, to travel with others that are due.
+const EARLY_DIVISOR: u32 = 4;
+/// Beats further away than this are never brought forward.
+const EARLY_MAX: Duration = Duration::from_secs(30);
+/// The first retry of an unanswered renewal comes after about one part in this of the interval.
+const RETRY_DIVISOR: u32 = 16;
+/// Retries come at most this far apart: a server that returns is found soon.
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// A server that is down is not asked more often than this.
+const RETRY_MIN: Duration = Duration::from_millis(5);
+/// A request is given up after the interval of its shortest lease, at most this long.
+const TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// The least time a request gets.
+const TIMEOUT_MIN: Duration = Duration::from_millis(50);
+
+/// What the server said about one lease.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    /// It runs on, with this ttl.
+    Renewed(Ttl),
+    /// It does not.
+    Lost(Loss),
+}
+
+/// Leases to be renewed by one request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) ids: Vec<LeaseId>,
+    pub(crate) timeout: Duration,
+}
+
+struct Entry {
+    pulse: Arc<Pulse>,
+    beat: Beat,
+    due: Moment,
+    in_flight: bool,
+    failures: u32,
+}
+
+impl Entry {
+    /// When this lease next needs attention.
+    fn next(&self) -> Moment {
+        let trusted_until = self.pulse.trusted_until();
+        if self.in_flight { trusted_until } else { self.due.min(trusted_until) }
+    }
+
+    fn early(&self) -> Duration {
+        (self.beat.interval() / EARLY_DIVISOR).min(EARLY_MAX)
+    }
+
+    fn retry_after(&self, asked: Option<Duration>, jitter: f64) -> Duration {
+        let base = self.beat.interval() / RETRY_DIVISOR * 2_u32.saturating_pow(self.failures.min(8).saturating_sub(1));
+        // Half the interval at most, also if the server asks for more: otherwise its request would end the lease.
+        let most = (self.beat.interval() / 2).min(RETRY_MAX);
+        base.max(asked.unwrap_or_default()).max(RETRY_MIN).min(most.max(RETRY_MIN)).mul_f64(0.5 + jitter)
+    }
+}
+
+/// All leases that are kept alive.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    entries: HashMap<LeaseId, Entry>,
+    agenda: BTreeSet<(Moment, LeaseId)>,
+}
+
+impl Schedule {
+    /// Keeps a lease alive whose last accepted request was sent at `sent_at`.
+    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
+        let id = pulse.id();
+        let entry = Entry { pulse, beat, due: sent_at.plus(beat.interval()), in_flight: false, failures: 0 };
+        self.agenda.insert((entry.next(), id));
+        self.entries.insert(id, entry);
+    }
+
+    /// Lets a lease be.
+    pub(crate) fn forget(&mut self, id: LeaseId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.agenda.remove(&(entry.next(), id));
+        }
+    }
+
+    /// When to look again.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// Ends the trust that has run out (2).
+    pub(crate) fn lapse(&mut self, now: Moment) {
+        let over: Vec<LeaseId> = self.agenda.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        for id in over {
+            if self.entries.get(&id).is_some_and(|entry| entry.pulse.trusted_until() <= now) {
+                self.lose(id, Loss::OutOfTouch);
+            }
+        }
+    }
+
+    fn lose(&mut self, id: LeaseId, loss: Loss) {
+        if let Some(entry) = self.entries.get(&id) {
+            tracing::warn!(lease.id = %id, "lease {id} is lost: {loss}");
+            entry.pulse.lose(loss);
+        }
+        self.forget(id);
+    }
+
+    /// The requests to send now: everything that is due, and what would soon be. Nothing while nothing is due.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Batch> {
+        if self.next().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let near = self.agenda.range(..=(now.plus(EARLY_MAX), LeaseId::from(tenure_core::Token::from_u64(u64::MAX))));
+        let ready = near.map(|(_, id)| *id).filter(|id| {
+            self.entries.get(id).is_some_and(|entry| !entry.in_flight && entry.due <= now.plus(entry.early()))
+        });
+        let ids: Vec<LeaseId> = ready.collect();
+        ids.iter().for_each(|id| self.update(*id, |entry| entry.in_flight = true));
+        ids.chunks(RENEWALS_PER_REQUEST_MAX).map(|ids| self.batch(ids)).collect()
+    }
+
+    fn batch(&self, ids: &[LeaseId]) -> Batch {
+        let intervals = ids.iter().filter_map(|id| Some(self.entries.get(id)?.beat.interval()));
+        let timeout = intervals.min().unwrap_or(TIMEOUT_MAX).clamp(TIMEOUT_MIN, TIMEOUT_MAX);
+        Batch { ids: ids.to_vec(), timeout }
+    }
+
+    /// Takes in what the server said about a request that was sent at `sent_at`.
+    pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, id: LeaseId, answer: Answer) {
+        self.lapse(now);
+        match answer {
+            Answer::Lost(loss) => self.lose(id, loss),
+            Answer::Renewed(ttl) => self.update(id, |entry| {
+                entry.beat = Beat::new(ttl);
+                entry.pulse.trust_until(sent_at.plus(entry.beat.trusted_for()));
+                entry.due = sent_at.plus(entry.beat.interval());
+                entry.in_flight = false;
+                entry.failures = 0;
+            }),
+        }
+    }
+
+    /// Whether an answer about this lease is awaited.
+    pub(crate) fn is_in_flight(&self, id: LeaseId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| entry.in_flight)
+    }
+
+    /// No answer came about this lease. `jitter` is between 0 and 1.
+    pub(crate) fn unanswered(&mut self, now: Moment, id: LeaseId, asked: Option<Duration>, jitter: f64) {
+        self.lapse(now);
+        self.update(id, |entry| {
+            entry.failures = entry.failures.saturating_add(1);
+            entry.due = now.plus(entry.retry_after(asked, jitter));
+            entry.in_flight = false;
+            entry.pulse.put_at_risk();
+        });
+    }
+
+    /// Changes an entry and its place in the agenda together.
+    fn update(&mut self, id: LeaseId, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.agenda.remove(&(entry.next(), id));
+        change(entry);
+        self.agenda.insert((entry.next(), id));
+    }
+}
+
+impl Drop for Schedule {
+    /// Nobody keeps them alive any more, whatever the reason: a guard that still lives must know.
+    fn drop(&mut self) {
+        for entry in self.entries.values() {
+            entry.pulse.lose(Loss::HeartbeatStopped);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,0 +1,175 @@
+use super::*;
+use crate::guard::State;
+
+fn id(number: u64) -> LeaseId {
+    LeaseId::from(tenure_core::Token::from_u64(number))
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_millis(ms)
+}
+
+/// A schedule with one lease of 30 s that was sent at zero: beats every 10 s, trusted until 28.5 s.
+fn one() -> (Schedule, Arc<Pulse>) {
+    let mut schedule = Schedule::default();
+    let pulse = keep(&mut schedule, 1, 30_000, 0);
+    (schedule, pulse)
+}
+
+fn keep(schedule: &mut Schedule, number: u64, ttl_ms: u64, sent_ms: u64) -> Arc<Pulse> {
+    let beat = Beat::new(ttl(ttl_ms));
+    let pulse = Arc::new(Pulse::new(id(number), at(sent_ms).plus(beat.trusted_for())));
+    schedule.keep(Arc::clone(&pulse), beat, at(sent_ms));
+    pulse
+}
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::from_ms_native(ms).unwrap()
+}
+
+fn due(schedule: &mut Schedule, ms: u64) -> Vec<Vec<LeaseId>> {
+    schedule.take_due(at(ms)).into_iter().map(|batch| batch.ids).collect()
+}
+
+#[test]
+fn a_lease_is_renewed_at_a_third_of_its_ttl_and_not_before() {
+    let (mut schedule, pulse) = one();
+    assert_eq!(schedule.next(), Some(at(10_000)));
+    assert!(due(&mut schedule, 9_999).is_empty());
+    assert_eq!(due(&mut schedule, 10_000), [[id(1)]]);
+    assert!(due(&mut schedule, 10_001).is_empty(), "it is in flight");
+    schedule.answered(at(10_050), at(10_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!(schedule.next(), Some(at(20_000)));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(10_050))), (at(38_500), State::Held));
+}
+
+#[test]
+fn a_slow_answer_does_not_lengthen_trust() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    schedule.answered(at(19_000), at(10_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!(pulse.trusted_until(), at(38_500));
+}
+
+#[test]
+fn an_unanswered_renewal_is_tried_again_sooner_than_a_beat_and_puts_the_lease_at_risk() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    schedule.unanswered(at(10_010), id(1), None, 0.5);
+    assert_eq!(pulse.state(at(10_010)), State::AtRisk);
+    assert_eq!(schedule.next(), Some(at(10_635)), "a sixteenth of the interval");
+    due(&mut schedule, 10_635);
+    schedule.answered(at(10_640), at(10_635), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!(pulse.state(at(10_640)), State::Held);
+}
+
+#[test]
+fn retries_spread_by_jitter_and_are_never_too_far_apart_for_the_lease() {
+    for ttl_ms in [100, 1_000, 30_000, 3_600_000] {
+        let mut schedule = Schedule::default();
+        keep(&mut schedule, 1, ttl_ms, 0);
+        let mut now = ttl_ms / 3 + 1;
+        let mut tries = 0_u32;
+        // Until trust ends and nothing is on the agenda any more.
+        while !due(&mut schedule, now).is_empty() {
+            let asked = (tries == 3).then_some(Duration::from_secs(3_600));
+            schedule.unanswered(at(now), id(1), asked, f64::from(tries % 10) / 10.0);
+            let Some(next) = schedule.next().map(Moment::as_millis) else { break };
+            assert!(next - now <= (ttl_ms / 4).clamp(8, 3_000), "{ttl_ms}: {} after {tries}", next - now);
+            now = next + 1;
+            tries += 1;
+        }
+        assert!(tries >= 3, "{ttl_ms}: {tries} retries");
+    }
+}
+
+#[test]
+fn trust_ends_on_the_clock_alone_whatever_is_in_flight() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    assert_eq!(schedule.next(), Some(at(28_500)));
+    assert_eq!(pulse.state(at(28_500)), State::Lost, "the clock says so before the heartbeat has noticed");
+    schedule.lapse(at(28_500));
+    assert_eq!(pulse.loss(), Some(&Loss::OutOfTouch));
+    assert_eq!(schedule.next(), None);
+}
+
+#[test]
+fn a_renewal_accepted_after_the_end_of_trust_revives_nothing() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    // The process slept: the answer is read before anything else had a chance to run.
+    schedule.answered(at(60_000), at(10_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.loss(), pulse.state(at(60_000))), (Some(&Loss::OutOfTouch), State::Lost));
+    schedule.answered(at(60_001), at(60_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!(pulse.state(at(60_001)), State::Lost);
+}
+
+#[test]
+fn what_the_server_says_is_over_is_over_at_once() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    schedule.answered(at(10_001), at(10_000), id(1), Answer::Lost(Loss::Disowned));
+    assert_eq!((pulse.loss(), pulse.state(at(10_001))), (Some(&Loss::Disowned), State::Lost));
+    assert!(schedule.next().is_none());
+}
+
+#[test]
+fn a_thousand_leases_taken_one_after_the_other_soon_travel_in_one_request() {
+    let mut schedule = Schedule::default();
+    for number in 0..1_000 {
+        keep(&mut schedule, number, 30_000, number * 2);
+    }
+    let batches = due(&mut schedule, 10_000);
+    assert_eq!(batches.len(), 1);
+    assert_eq!(batches[0].len(), 1_000, "the last is due in 2 s, a fifth of its interval");
+    for number in 0..1_000 {
+        schedule.answered(at(10_005), at(10_000), id(number), Answer::Renewed(ttl(30_000)));
+    }
+    assert!(due(&mut schedule, 19_999).is_empty());
+    assert_eq!(due(&mut schedule, 20_000)[0].len(), 1_000);
+}
+
+#[test]
+fn a_beat_is_brought_forward_by_a_quarter_of_its_interval_at_most() {
+    let (mut schedule, _) = one();
+    keep(&mut schedule, 2, 30_000, 2_500);
+    keep(&mut schedule, 3, 30_000, 2_501);
+    assert_eq!(due(&mut schedule, 10_000), [[id(1), id(2)]]);
+}
+
+#[test]
+fn more_leases_than_a_request_may_carry_take_several() {
+    let mut schedule = Schedule::default();
+    let count = RENEWALS_PER_REQUEST_MAX as u64 + 1;
+    (0..count).for_each(|number| drop(keep(&mut schedule, number, 30_000, 0)));
+    let sizes: Vec<usize> = due(&mut schedule, 10_000).iter().map(Vec::len).collect();
+    assert_eq!(sizes, [RENEWALS_PER_REQUEST_MAX, 1]);
+}
+
+#[test]
+fn a_request_gets_the_interval_of_its_shortest_lease_to_be_answered() {
+    let (mut schedule, _) = one();
+    keep(&mut schedule, 2, 6_000, 8_000);
+    assert_eq!(schedule.take_due(at(10_000))[0].timeout, Duration::from_secs(2));
+    let mut long = Schedule::default();
+    keep(&mut long, 3, 3_600_000, 0);
+    assert_eq!(long.take_due(at(1_200_000))[0].timeout, TIMEOUT_MAX);
+}
+
+#[test]
+fn a_forgotten_lease_is_not_renewed_and_not_lost() {
+    let (mut schedule, pulse) = one();
+    due(&mut schedule, 10_000);
+    schedule.forget(id(1));
+    schedule.answered(at(10_001), at(10_000), id(1), Answer::Lost(Loss::Disowned));
+    schedule.lapse(at(60_000));
+    assert_eq!((schedule.next(), pulse.loss()), (None, None));
+}
+
+#[test]
+fn when_nobody_beats_any_more_every_guard_is_told() {
+    let (schedule, pulse) = one();
+    drop(schedule);
+    assert_eq!(pulse.loss(), Some(&Loss::HeartbeatStopped));
+}

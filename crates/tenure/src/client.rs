@@ -1,0 +1,363 @@
+//! Owns the calls to the server. Each call is tried again while the server cannot be reached, for as long as the
+//! client's patience lasts, if sending it twice does no harm.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Method, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tenure_core::heartbeat::Beat;
+use tenure_core::{LeaseId, Ttl};
+
+use crate::beat::Heart;
+use crate::beat::clock::{Clock, Moment, SystemClock};
+use crate::beat::pulse::Pulse;
+use crate::error::{Error, Problem};
+use crate::events::Events;
+use crate::guard::Lease;
+use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
+use crate::request::{Acquire, EventQuery, LeaseQuery, in_seconds};
+use crate::transport::{Address, Call, Transport, setup};
+
+/// Where a server is looked for if nothing else is said.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:8000";
+
+/// How long one try of a call may take, without the time it waits in line.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call is tried again while the server cannot be reached: a restart takes less.
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries: about this long at first, doubling up to [`RETRY_MAX`].
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause between two tries.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// Sets up a [`Client`].
+#[derive(Debug, Clone, Default)]
+pub struct ClientBuilder {
+    url: Option<String>,
+    api_key: Option<String>,
+    holder: Option<String>,
+    timeout: Option<Duration>,
+    patience: Option<Duration>,
+    ca_pem: Option<Vec<u8>>,
+}
+
+impl ClientBuilder {
+    /// Where the server is; [`DEFAULT_URL`] if not said.
+    pub fn url(mut self, url: impl Into<String>) -> ClientBuilder {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The API key, for a server that wants one.
+    pub fn api_key(mut self, key: impl Into<String>) -> ClientBuilder {
+        self.api_key = Some(key.into());
+        self
+    }
+
+    /// In whose name leases are taken. Two workers that share a name share their leases, so the name should be
+    /// unique to the process. May be left out if the API key stands for one holder.
+    pub fn holder(mut self, holder: impl Into<String>) -> ClientBuilder {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// How long one try of a call may take (10 s), without the time an acquire waits in line.
+    pub fn timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long a call is tried again while the server cannot be reached (10 s); zero tries once.
+    /// The heartbeat does not use it: it tries for as long as a lease is trusted.
+    pub fn patience(mut self, patience: Duration) -> ClientBuilder {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Certificates (PEM) to trust beside those of the machine.
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.ca_pem = Some(pem.into());
+        self
+    }
+
+    /// The client. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] if the URL, the holder or the key cannot be used in a request.
+    pub fn build(self) -> Result<Client, Error> {
+        let text = self.url.as_deref().unwrap_or(DEFAULT_URL);
+        let url = Url::parse(text).map_err(|error| setup(&format!("{text:?} is not a URL"), error))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            let what = format!("{text:?} is not the URL of a server: it starts with http:// or https://");
+            return Err(Error::Setup { what, source: None });
+        }
+        let address = Address { url, holder: self.holder, api_key: self.api_key, ca_pem: self.ca_pem };
+        Ok(Client {
+            shared: Arc::new(Shared {
+                transport: Transport::new(&address)?,
+                address,
+                timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
+                patience: self.patience.unwrap_or(DEFAULT_PATIENCE),
+                heart: Mutex::new(None),
+                clock: SystemClock,
+            }),
+        })
+    }
+}
+
+struct Shared {
+    transport: Transport,
+    address: Address,
+    timeout: Duration,
+    patience: Duration,
+    heart: Mutex<Option<Arc<Heart>>>,
+    clock: SystemClock,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// A connection to a server. Cheap to clone; all clones and their guards share one heartbeat thread.
+#[derive(Debug, Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// Sets up a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// In whose name this client acts, if it was told.
+    pub fn holder(&self) -> Option<&str> {
+        self.shared.address.holder.as_deref()
+    }
+
+    /// Where the server is.
+    pub fn url(&self) -> &str {
+        self.shared.address.url.as_str()
+    }
+
+    /// Acquires, and keeps the lease alive for as long as the guard lives.
+    ///
+    /// The request carries an idempotency key, so that a try whose answer was lost does not take the lease twice. If
+    /// this future is dropped before it resolves, a wait ends at once; a grant that was under way lapses after its ttl.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::Held`] names who has it; [`crate::Refusal::WaitTimedOut`] who still had it when the wait ran out.
+    pub async fn acquire(&self, request: Acquire) -> Result<Lease, Error> {
+        // Before the lease exists: without a heartbeat it would lapse.
+        let heart = self.heart()?;
+        let mut sent_at = self.now();
+        let mut info = self.acquire_without_heartbeat(request).await?;
+        let mut beat = pace(info.ttl_ms, self.url())?;
+        // The ttl runs from the grant, and all that is certain about the grant is that it came after the request was
+        // sent. After a wait or a retry that is too long ago to build on, so the lease is renewed once.
+        if self.now().since(sent_at) > beat.interval() {
+            sent_at = self.now();
+            let renewal = self.renew(info.id, None).await?;
+            beat = pace(renewal.ttl_ms, self.url())?;
+            info.expires_at = renewal.expires_at.or(info.expires_at);
+        }
+        let pulse = Arc::new(Pulse::new(info.id, sent_at.plus(beat.trusted_for())));
+        heart.keep(Arc::clone(&pulse), beat, sent_at);
+        Ok(Lease::new(info, pulse, heart, self.clone()))
+    }
+
+    /// Acquires without keeping it alive: the lease ends after its ttl unless somebody renews it.
+    ///
+    /// # Errors
+    /// As [`Client::acquire`].
+    pub async fn acquire_without_heartbeat(&self, mut request: Acquire) -> Result<LeaseInfo, Error> {
+        let key = request.key.get_or_insert_with(|| uuid::Uuid::new_v4().to_string()).clone();
+        let asked = request.wait.unwrap_or_default();
+        let start = self.now();
+        let mut pause = Pause::new(asked.saturating_add(self.shared.patience));
+        loop {
+            // A try that comes later waits for what is left of the wait.
+            let left = asked.saturating_sub(self.now().since(start));
+            request.wait = request.wait.map(|_| left);
+            let mut call = self.call(Method::POST, "/v1/leases").body(request.body(self.holder()));
+            call.key = Some(key.clone());
+            call.timeout = self.shared.timeout.saturating_add(left);
+            match self.shared.transport.call::<LeaseInfo>(&call).await {
+                Ok(info) if info.status == Status::Active => return Ok(info),
+                Ok(info) => return Err(over(&info)),
+                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+            }
+        }
+    }
+
+    /// Renews a lease of this holder, with another ttl from now on if one is given.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::Lost`] says how it ended and who holds it now; [`crate::Refusal::UnknownLease`].
+    pub async fn renew(&self, id: LeaseId, ttl: Option<Duration>) -> Result<Renewal, Error> {
+        let body = ttl.map_or_else(|| json!({}), |ttl| json!({ "ttl_seconds": in_seconds(ttl) }));
+        self.persist(self.call(Method::POST, &format!("/v1/leases/{id}/renew")).body(body)).await
+    }
+
+    /// Gives a lease of this holder back. Doing it twice is no error.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
+    pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
+        self.persist(self.call(Method::DELETE, &format!("/v1/leases/{id}"))).await
+    }
+
+    /// Takes a lease away from its holder. Needs the admin role; the holder is told the reason.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::Forbidden`] without the role. It is sent once: a lost answer says nothing about what was done.
+    pub async fn revoke(&self, id: LeaseId, reason: &str) -> Result<LeaseInfo, Error> {
+        let call = self.call(Method::POST, &format!("/v1/leases/{id}/revoke")).body(json!({ "reason": reason }));
+        self.shared.transport.call(&call).await
+    }
+
+    /// Who would stop an acquire of these resources, without taking anything.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn check(
+        &self,
+        resources: impl IntoIterator<Item = impl Into<String>>,
+        mode: Mode,
+    ) -> Result<Check, Error> {
+        let resources: Vec<String> = resources.into_iter().map(Into::into).collect();
+        let mut body = json!({ "resources": resources, "mode": mode });
+        if let (Some(holder), Some(members)) = (self.holder(), body.as_object_mut()) {
+            members.insert("holder".to_owned(), holder.into());
+        }
+        self.persist(self.call(Method::POST, "/v1/leases/check").body(body)).await
+    }
+
+    /// One page of leases.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn leases(&self, query: &LeaseQuery) -> Result<LeasePage, Error> {
+        self.persist(self.call(Method::GET, "/v1/leases").query(query)).await
+    }
+
+    /// One lease, also after it has ended.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownLease`].
+    pub async fn lease(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
+        self.persist(self.call(Method::GET, &format!("/v1/leases/{id}"))).await
+    }
+
+    /// What happened to one lease, oldest first.
+    ///
+    /// # Errors
+    /// [`crate::Refusal::UnknownLease`].
+    pub async fn history(&self, id: LeaseId) -> Result<Vec<Event>, Error> {
+        #[derive(Deserialize)]
+        struct History {
+            events: Vec<Event>,
+        }
+        let history: History = self.persist(self.call(Method::GET, &format!("/v1/leases/{id}/events"))).await?;
+        Ok(history.events)
+    }
+
+    /// One page of events.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn events(&self, query: &EventQuery) -> Result<EventPage, Error> {
+        self.persist(self.call(Method::GET, "/v1/events").query(query)).await
+    }
+
+    /// Events as they happen, from [`EventQuery::after`] on; without it, from now on. Nothing is skipped: a broken
+    /// connection is made again and continues where it broke.
+    pub fn watch(&self, query: EventQuery) -> Events {
+        Events::new(self.shared.transport.clone(), query, self.shared.timeout)
+    }
+
+    /// The server's version document.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn version(&self) -> Result<Value, Error> {
+        self.persist(self.call(Method::GET, "/version")).await
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
+    fn call(&self, method: Method, path: &str) -> Call {
+        Call::new(method, path, self.shared.timeout)
+    }
+
+    /// Sends a call that may be sent twice until it is answered or patience ends.
+    async fn persist<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        let start = self.now();
+        let mut pause = Pause::new(self.shared.patience);
+        loop {
+            match self.shared.transport.call(&call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+            }
+        }
+    }
+
+    fn heart(&self) -> Result<Arc<Heart>, Error> {
+        let mut heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(heart) = &*heart {
+            return Ok(Arc::clone(heart));
+        }
+        // Connections belong to the runtime that made them, so the heartbeat has its own.
+        let transport = Transport::new(&self.shared.address)?;
+        let started =
+            Heart::start(transport).map_err(|error| setup("the heartbeat thread cannot be started", error))?;
+        Ok(Arc::clone(heart.insert(Arc::new(started))))
+    }
+}
+
+/// The growing pauses between the tries of one call.
+struct Pause {
+    next: Duration,
+    patience: Duration,
+}
+
+impl Pause {
+    fn new(patience: Duration) -> Pause {
+        Pause { next: RETRY_FIRST, patience }
+    }
+
+    /// Sleeps before the next try, or gives the error back if there is none.
+    async fn before_retry(&mut self, error: Error, elapsed: Duration) -> Result<(), Error> {
+        let pause = error.retry_after().unwrap_or_default().max(self.next.mul_f64(0.5 + rand::random::<f64>()));
+        if !error.is_transient() || elapsed.saturating_add(pause) >= self.patience {
+            return Err(error);
+        }
+        tracing::debug!("trying again in {pause:?}: {error}");
+        tokio::time::sleep(pause).await;
+        self.next = (self.next * 2).min(RETRY_MAX);
+        Ok(())
+    }
+}
+
+fn pace(ttl_ms: u64, url: &str) -> Result<Beat, Error> {
+    let ttl = Ttl::from_ms_native(ttl_ms).map_err(|error| Error::BadAnswer {
+        url: url.to_owned(),
+        what: "a lease with an impossible ttl".to_owned(),
+        source: Some(error.into()),
+    })?;
+    Ok(Beat::new(ttl))
+}
+
+/// The answer to a retried acquire may be a lease that has ended since.
+fn over(info: &LeaseInfo) -> Error {
+    let mut problem = Problem::new("lost", format!("{} was granted and has ended since: {}", info.id, info.status));
+    problem.more.insert("reason".to_owned(), info.status.as_str().into());
+    problem.into()
+}

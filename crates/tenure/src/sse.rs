@@ -1,0 +1,90 @@
+//! Owns reading server-sent events out of a byte stream.
+
+/// A line longer than this is not an event of ours.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// One event: the bytes of its `data` lines. Comments and other fields are not kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Message(pub(crate) Vec<u8>);
+
+/// A line or an event grew beyond its bound.
+#[derive(Debug, thiserror::Error)]
+#[error("an event has more than {LINE_BYTES_MAX} bytes")]
+pub(crate) struct TooLong;
+
+/// Takes bytes in as they come and gives events out as they are complete.
+#[derive(Debug, Default)]
+pub(crate) struct Parser {
+    line: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    after_cr: bool,
+}
+
+impl Parser {
+    /// Reads the next bytes; the events that they complete.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Message>, TooLong> {
+        let mut messages = Vec::new();
+        for &byte in bytes {
+            // CR, LF and CRLF all end a line.
+            let second_of_crlf = std::mem::take(&mut self.after_cr) && byte == b'\n';
+            match byte {
+                b'\n' if second_of_crlf => {}
+                b'\n' | b'\r' => {
+                    self.after_cr = byte == b'\r';
+                    let line = std::mem::take(&mut self.line);
+                    messages.extend(self.end_of_line(&line));
+                }
+                _ => self.line.push(byte),
+            }
+            if self.line.len() + self.data.len() > LINE_BYTES_MAX {
+                return Err(TooLong);
+            }
+        }
+        Ok(messages)
+    }
+
+    fn end_of_line(&mut self, line: &[u8]) -> Option<Message> {
+        if line.is_empty() {
+            let data = std::mem::take(&mut self.data);
+            return std::mem::take(&mut self.has_data).then_some(Message(data));
+        }
+        let value = line.strip_prefix(b"data:")?;
+        if std::mem::replace(&mut self.has_data, true) {
+            self.data.push(b'\n');
+        }
+        self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(chunks: &[&str]) -> Vec<String> {
+        let mut parser = Parser::default();
+        let messages = chunks.iter().flat_map(|chunk| parser.feed(chunk.as_bytes()).unwrap());
+        messages.map(|Message(data)| String::from_utf8(data).unwrap()).collect()
+    }
+
+    #[test]
+    fn events_are_the_same_however_the_bytes_are_cut_and_lines_end() {
+        let text = ": hello\n\nid: 7\nevent: lease.granted\ndata: {\"a\":1}\n\ndata:x\ndata: y\n\nretry: 5\n\n";
+        let expected = ["{\"a\":1}", "x\ny"];
+        for ending in ["\n", "\r", "\r\n"] {
+            let text = text.replace('\n', ending);
+            assert_eq!(read(&[&text]), expected);
+            for cut in 0..text.len() {
+                assert_eq!(read(&[&text[..cut], &text[cut..]]), expected, "{cut} {ending:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_without_end_is_refused_before_it_fills_the_memory() {
+        let mut parser = Parser::default();
+        let block = vec![b'x'; LINE_BYTES_MAX];
+        assert!(parser.feed(&block).is_ok() && parser.feed(b"x").is_err());
+    }
+}
