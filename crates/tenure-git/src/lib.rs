@@ -19,6 +19,7 @@
 //! Does not promise that a holder with a stopped clock or a suspended machine has stopped working (that is what the
 //! token is for), and cannot stop a program that grants itself locks without asking the remote.
 
+pub mod actor;
 pub mod error;
 pub mod gc;
 pub mod git;
@@ -29,6 +30,7 @@ pub mod lease;
 pub mod limits;
 pub mod name;
 pub mod objects;
+pub mod policy;
 pub mod record;
 pub mod remote;
 pub mod repo;

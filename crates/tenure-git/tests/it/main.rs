@@ -1,5 +1,6 @@
 //! Real git, real repositories, many threads and clones; time is injected.
 
+mod actors;
 mod acts;
 mod collect;
 mod defects;
