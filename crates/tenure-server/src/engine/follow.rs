@@ -1,0 +1,97 @@
+//! Owns one reader of the event stream: where it stands, and where its next events come from.
+
+use std::sync::Arc;
+
+use tenure_core::change::Batch;
+use tenure_core::event::Cursor;
+use tenure_store::EventQuery;
+use tokio::sync::watch;
+
+use super::feed::{Chunk, Next, Unseen};
+use super::{Engine, Unavailable};
+
+/// How many events one read of the store brings to a follower that has fallen behind.
+const PAGE_EVENTS: usize = 1_000;
+
+/// Why a follower cannot go on where it stands.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Lagging {
+    /// Events after its cursor are no longer kept, or it claims to have seen events that never happened.
+    #[error("events after {} are not kept; the first is {}, the last {}", .asked.0, .first.0, .last.0)]
+    Gone {
+        /// Where it stood.
+        asked: Cursor,
+        /// The oldest event kept.
+        first: Cursor,
+        /// The last event.
+        last: Cursor,
+    },
+    /// The store cannot be read, or the engine has stopped.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Reads all events after a cursor, in order, none skipped.
+pub struct Follower {
+    engine: Engine,
+    cursor: Cursor,
+    news: watch::Receiver<Cursor>,
+}
+
+impl Engine {
+    /// The last event so far.
+    pub fn last_event(&self) -> Cursor {
+        self.0.feed.last()
+    }
+
+    /// Follows the events after `cursor`, if all of them are still there.
+    pub async fn follow(&self, cursor: Cursor) -> Result<Follower, Lagging> {
+        self.check_kept(cursor).await?;
+        Ok(Follower { engine: self.clone(), cursor, news: self.0.feed.watch() })
+    }
+
+    /// Whether every event after `cursor` can still be read.
+    pub async fn check_kept(&self, cursor: Cursor) -> Result<(), Lagging> {
+        let last = self.last_event();
+        if cursor == last || matches!(self.0.feed.after(cursor), Next::Unseen(_)) {
+            return Ok(());
+        }
+        let first = self.read(|reader| reader.first_cursor()).await?;
+        if cursor.next() < first || cursor > last {
+            return Err(Lagging::Gone { asked: cursor, first, last });
+        }
+        Ok(())
+    }
+}
+
+impl Follower {
+    /// The next events; waits until there are some.
+    pub async fn next(&mut self) -> Result<Unseen, Lagging> {
+        loop {
+            self.news.mark_unchanged();
+            let unseen = match self.engine.0.feed.after(self.cursor) {
+                Next::Unseen(unseen) => unseen,
+                Next::Behind => self.read_store().await?,
+                Next::UpToDate => {
+                    self.news.changed().await.map_err(|_| Unavailable::Stopped)?;
+                    continue;
+                }
+            };
+            let Some(last) = unseen.last() else { continue };
+            self.cursor = last;
+            return Ok(unseen);
+        }
+    }
+
+    async fn read_store(&self) -> Result<Unseen, Lagging> {
+        let query = EventQuery::after(self.cursor, PAGE_EVENTS);
+        let page = self.engine.read(move |reader| reader.events(&query)).await?;
+        // Without a filter every cursor has its event: a gap means that retention was faster than this reader.
+        if page.events.first().is_none_or(|event| event.cursor != self.cursor.next()) {
+            let first = self.engine.read(|reader| reader.first_cursor()).await?;
+            return Err(Lagging::Gone { asked: self.cursor, first, last: self.engine.last_event() });
+        }
+        let batch = Arc::new(Batch { events: page.events, ..Batch::default() });
+        Ok(Unseen::after(self.cursor, Arc::new(Chunk::new(batch))))
+    }
+}

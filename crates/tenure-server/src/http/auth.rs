@@ -1,0 +1,136 @@
+//! Owns who is asking: the key a request shows, the names it may act as, what its role allows.
+//!
+//! A holder is a name, never a credential. Without keys every name is believed; with keys a name must be one of the key's.
+
+use std::str::FromStr;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use tenure_core::Holder;
+
+use super::App;
+use super::error::{Code, Problem};
+use crate::config::Access;
+use crate::keys::{Key, Role};
+
+/// Names the holder that acts.
+pub(crate) const HOLDER_HEADER: &str = "x-tenure-holder";
+/// Where a key may stand instead of `Authorization: Bearer`.
+pub(crate) const KEY_HEADER: &str = "x-api-key";
+
+/// Under whose name things are done that need one when nobody gave one.
+const NAMELESS: &str = "operator";
+
+/// Who asks.
+pub(crate) struct Caller {
+    /// The key shown; nothing where none is needed.
+    key: Option<Key>,
+    /// The name in the header.
+    holder: Option<Holder>,
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
+        Caller::of(&parts.headers, &app.0.config.access)
+    }
+}
+
+impl Caller {
+    fn of(headers: &HeaderMap, access: &Access) -> Result<Caller, Problem> {
+        let key = match access {
+            Access::Loopback | Access::Anyone => None,
+            Access::Keys(keys) => {
+                let shown = shown_key(headers).ok_or_else(|| {
+                    Problem::unauthorized("this server needs an API key: send it as Authorization: Bearer <key>")
+                })?;
+                let known = keys.find(shown);
+                Some(known.ok_or_else(|| Problem::unauthorized("the API key is not known here"))?.clone())
+            }
+        };
+        let holder =
+            header_text(headers, HOLDER_HEADER)?.map(|name| parse_holder("X-Tenure-Holder", name)).transpose()?;
+        Ok(Caller { key, holder })
+    }
+
+    /// The holder that acts: the one in the header, or `named` in the body; both, if they agree.
+    pub(crate) fn acting(&self, named: Option<&str>) -> Result<Holder, Problem> {
+        self.require(Role::Agent)?;
+        let named = named.map(|name| parse_holder("holder", name)).transpose()?;
+        if let (Some(named), Some(header)) = (&named, &self.holder)
+            && named != header
+        {
+            return Err(Problem::field(
+                "holder",
+                format!("the body says {named}, the header X-Tenure-Holder {header}"),
+            ));
+        }
+        let only = || self.key.as_ref().and_then(Key::only_holder);
+        let Some(holder) = named.or_else(|| self.holder.clone()).or_else(only) else {
+            return Err(Problem::field(
+                "X-Tenure-Holder",
+                "the request names no holder: say who acts in the header X-Tenure-Holder",
+            ));
+        };
+        match &self.key {
+            Some(key) if !key.may_act_as(&holder) => {
+                Err(Problem::new(Code::Forbidden, format!("this API key may not act as {holder}")))
+            }
+            _ => Ok(holder),
+        }
+    }
+
+    /// Who looks; nothing more is needed.
+    pub(crate) fn reading(&self) -> Result<(), Problem> {
+        self.require(Role::Observer)
+    }
+
+    /// The name under which an administrator acts.
+    pub(crate) fn administering(&self) -> Result<Holder, Problem> {
+        self.require(Role::Admin)?;
+        let named = self.holder.as_ref().map(Holder::as_str).or(self.key.as_ref().map(|key| key.name.as_str()));
+        parse_holder("X-Tenure-Holder", named.unwrap_or(NAMELESS))
+    }
+
+    fn require(&self, role: Role) -> Result<(), Problem> {
+        match &self.key {
+            Some(key) if key.role < role => Err(Problem::new(
+                Code::Forbidden,
+                format!("this needs a key with the role {}; this one is for an {}", role.as_str(), key.role.as_str()),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn parse_holder(field: &str, name: &str) -> Result<Holder, Problem> {
+    Holder::parse(name).map_err(|why| Problem::field(field, why.to_string()))
+}
+
+fn shown_key(headers: &HeaderMap) -> Option<&str> {
+    let bearer = || {
+        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+    };
+    bearer().or_else(|| headers.get(KEY_HEADER)?.to_str().ok())
+}
+
+/// The text of a header that may come once.
+pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::field(name, "the header comes more than once"));
+    }
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::field(name, "the header is not UTF-8"))?;
+    Ok(Some(text))
+}
+
+/// The value of a header that may come once, read as something.
+pub(crate) fn header_as<T: FromStr>(headers: &HeaderMap, name: &'static str, what: &str) -> Result<Option<T>, Problem> {
+    let parse = |text: &str| text.parse().map_err(|_| Problem::field(name, format!("the header is not {what}")));
+    header_text(headers, name)?.map(parse).transpose()
+}

@@ -1,0 +1,10 @@
+//! Owns the native door, `/v1`: leases, events, and the ping that measures what HTTP itself costs.
+
+pub(crate) mod events;
+pub(crate) mod history;
+pub(crate) mod leases;
+pub(crate) mod model;
+mod query;
+pub(crate) mod refusals;
+pub(crate) mod renew;
+pub(crate) mod requests;

@@ -1,0 +1,195 @@
+//! Owns reading events over the native door: pages of JSON, or a stream (SSE) that continues where its reader left off.
+//!
+//! A stream is pulled by its connection: a slow reader costs no memory, and gets every event from the store until it has caught up.
+//! One that stops reading altogether is cut; it comes back with `Last-Event-ID` and misses nothing.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_store::EventQuery;
+
+use super::history::EventPageView;
+use super::model::EventView;
+use super::query::Params;
+use crate::engine::feed::Unseen;
+use crate::engine::{Engine, Follower, Lagging};
+use crate::http::App;
+use crate::http::auth::{Caller, header_as};
+use crate::http::error::{Code, Problem};
+use crate::http::reply;
+use crate::http::status::ProblemBody;
+
+/// A stream without news says so this often, so that both sides notice a broken connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// After so many bytes a piece of a stream is handed on.
+const PIECE_BYTES: usize = 64 * 1_024;
+
+/// Reads events: a page of JSON, or with `Accept: text/event-stream` a stream that goes on.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(("after" = Option<u64>, Query, description = "only later ones; a page starts at the oldest kept, a stream at the present, if not said"),
+           ("limit" = Option<u64>, Query, minimum = 1, maximum = 1_000, description = "of a page"),
+           ("kind" = Option<String>, Query, description = "only these kinds, separated by commas"),
+           ("resource" = Option<String>, Query, description = "only about resources that overlap it"),
+           ("holder" = Option<String>, Query, description = "only about leases of this holder"),
+           ("Last-Event-ID" = Option<u64>, Header, description = "where a stream continues; stands for `after`")),
+    responses((status = 200, description = "a page, or a stream of events with `id`, `event` and `data`",
+               content((EventPageView = "application/json"), (String = "text/event-stream"))),
+              (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn read(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    caller.reading()?;
+    let params = Params::of(&uri, &["after", "limit", "kind", "resource", "holder"])?;
+    let filter = EventQuery {
+        kinds: params.get("kind").map(parse_kinds).transpose()?.unwrap_or_default(),
+        resource: params.resource()?,
+        holder: params.holder()?,
+        limit: params.limit()?,
+        ..EventQuery::default()
+    };
+    let after = params.number("after")?.map(Cursor);
+    if wants_stream(&headers) {
+        let last_seen = header_as(&headers, "last-event-id", "a cursor")?.map(Cursor);
+        return stream(app, last_seen.or(after), filter).await;
+    }
+    page(&app, after, filter).await
+}
+
+async fn page(app: &App, after: Option<Cursor>, filter: EventQuery) -> Result<Response, Problem> {
+    if let Some(after) = after {
+        app.engine().check_kept(after).await.map_err(gone)?;
+    }
+    let query = EventQuery { after: after.unwrap_or_default(), ..filter };
+    let page = app.engine().read(move |reader| reader.events(&query)).await?;
+    Ok(reply::json(StatusCode::OK, &EventPageView::from(&page)))
+}
+
+async fn stream(app: App, after: Option<Cursor>, filter: EventQuery) -> Result<Response, Problem> {
+    let after = after.unwrap_or_else(|| app.engine().last_event());
+    let follower = app.engine().follow(after).await.map_err(gone)?;
+    let present = Present::new(app.engine().clone());
+    let stream = Stream { app, follower, filter: Arc::new(filter), _present: present, is_new: true };
+    let body = futures_util::stream::unfold(stream, |mut stream| async move {
+        let piece = stream.piece().await?;
+        Some((Ok::<Bytes, Infallible>(piece), stream))
+    });
+    let mut response = reply::typed(StatusCode::OK, "text/event-stream", Body::from_stream(body));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// One open stream.
+struct Stream {
+    app: App,
+    follower: Follower,
+    filter: Arc<EventQuery>,
+    _present: Present,
+    is_new: bool,
+}
+
+impl Stream {
+    /// What to send next; nothing at the end.
+    async fn piece(&mut self) -> Option<Bytes> {
+        // The answer's head leaves at once, so that the reader knows it is connected.
+        if std::mem::take(&mut self.is_new) {
+            return Some(Bytes::from_static(b": connected\n\n"));
+        }
+        loop {
+            let unseen = tokio::select! {
+                unseen = self.follower.next() => unseen,
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b": still here\n\n")),
+                () = self.app.closing() => return None,
+            };
+            match unseen {
+                Ok(unseen) => {
+                    if let Some(piece) = self.render(unseen) {
+                        return Some(piece);
+                    }
+                }
+                // The reader comes back with its last id and is told what is the matter.
+                Err(lagging) => {
+                    tracing::warn!(%lagging, "an event stream ends");
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn render(&self, unseen: Unseen) -> Option<Bytes> {
+        let mut wanted = unseen.iter().filter(|published| self.filter.matches(published.event()));
+        let first = wanted.next()?.rendered(render).clone();
+        let Some(second) = wanted.next() else { return Some(first) };
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        piece.put(first);
+        piece.put(&second.rendered(render)[..]);
+        for published in wanted {
+            piece.put(&published.rendered(render)[..]);
+        }
+        Some(piece.freeze())
+    }
+}
+
+/// Counts an open stream.
+struct Present(Engine);
+
+impl Present {
+    fn new(engine: Engine) -> Present {
+        engine.metrics().followers.inc();
+        Present(engine)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.metrics().followers.dec();
+    }
+}
+
+/// An event as a stream carries it. JSON has no line breaks of its own, so the data is one line.
+fn render(event: &Event) -> Bytes {
+    let mut text = format!("id: {}\nevent: {}\ndata: ", event.cursor.0, event.kind.as_str()).into_bytes();
+    if let Err(error) = serde_json::to_writer(&mut text, &EventView::from(event)) {
+        tracing::error!(%error, cursor = event.cursor.0, "an event cannot be written as JSON");
+    }
+    text.extend_from_slice(b"\n\n");
+    text.into()
+}
+
+fn gone(lagging: Lagging) -> Problem {
+    match lagging {
+        Lagging::Unavailable(unavailable) => unavailable.into(),
+        Lagging::Gone { asked, first, last } => {
+            let detail = format!(
+                "events after {} cannot be read: kept are {} to {}; read the present leases, then go on from there",
+                asked.0, first.0, last.0
+            );
+            Problem::new(Code::Gone, detail).with("first", first.0).with("last", last.0)
+        }
+    }
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepts.flat_map(|value| value.split(',')).any(|part| part.trim().starts_with("text/event-stream"))
+}
+
+fn parse_kinds(text: &str) -> Result<Vec<EventKind>, Problem> {
+    let parse = |name: &str| {
+        let known = EventKind::ALL.into_iter().find(|kind| kind.as_str() == name.trim());
+        known.ok_or_else(|| {
+            let names: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+            Problem::field("kind", format!("a kind is one of {}", names.join(", ")))
+        })
+    };
+    text.split(',').map(parse).collect()
+}

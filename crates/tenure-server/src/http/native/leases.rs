@@ -1,0 +1,159 @@
+//! Owns taking, looking at and giving back one lease over the native door.
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use tenure_core::LeaseId;
+use tenure_core::command::{Acquire, Grant, Release, Revoke};
+use tenure_core::lease::End;
+use tenure_core::refusal::Refusal;
+use utoipa::ToSchema;
+
+use super::model::{ConflictView, LeaseView};
+use super::refusals;
+use super::requests::{AcquireRequest, CheckRequest, RevokeRequest, parse_key};
+use crate::engine::{Ended, Found, Released, Unavailable};
+use crate::http::App;
+use crate::http::auth::{Caller, header_text};
+use crate::http::error::Problem;
+use crate::http::payload::Payload;
+use crate::http::reply::{self, At};
+use crate::http::status::ProblemBody;
+
+/// Names a request that may be sent again.
+const KEY_HEADER: &str = "idempotency-key";
+
+/// Takes resources, all or none; waits in line for them if asked to.
+#[utoipa::path(post, path = "/v1/leases", tag = "leases",
+    params(("Idempotency-Key" = Option<String>, Header, description = "the same key and request get the same grant"),
+           ("X-Tenure-Holder" = Option<String>, Header, description = "who takes it, if the body does not say")),
+    request_body = AcquireRequest,
+    responses((status = 201, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn acquire(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    payload: Payload,
+) -> Result<Response, Problem> {
+    let request: AcquireRequest<'_> = payload.json()?;
+    let holder = caller.acting(request.holder.as_deref())?;
+    let key = parse_key(header_text(&headers, KEY_HEADER)?)?;
+    let command = request.command(holder, key)?;
+    match take(&app, command).await? {
+        Ok(Grant { lease, now, ended }) => Ok(reply::json(StatusCode::CREATED, &LeaseView::of(&lease, ended, now))),
+        Err(refusal) => Err(refusals::refused(refusal, app.engine().now())),
+    }
+}
+
+/// A wait ends when the server stops; everything else is answered sooner than that.
+async fn take(app: &App, command: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
+    if command.wait_ms.is_none() {
+        return app.engine().acquire(command).await;
+    }
+    tokio::select! {
+        answer = app.engine().acquire(command) => answer,
+        () = app.closing() => Err(Unavailable::Stopped),
+    }
+}
+
+/// Looks a lease up, also one that is over.
+#[utoipa::path(get, path = "/v1/leases/{id}", tag = "leases", params(("id" = String, Path)),
+    responses((status = 200, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, LeasePath(id): LeasePath) -> Result<Response, Problem> {
+    caller.reading()?;
+    let now = app.engine().now();
+    match app.engine().find(id.token()).await? {
+        Found::Active(lease) => Ok(reply::json(StatusCode::OK, &LeaseView::of(&lease, None, now))),
+        Found::Ended(ended) => ended_reply(&app, id, &ended),
+        Found::Unknown => Err(refusals::unknown(&id.to_string())),
+    }
+}
+
+/// Gives a lease back. Doing it again is no error, also when the lease ended otherwise: the answer says how.
+#[utoipa::path(delete, path = "/v1/leases/{id}", tag = "leases",
+    params(("id" = String, Path), ("X-Tenure-Holder" = Option<String>, Header, description = "who gives it back")),
+    responses((status = 200, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn release(
+    State(app): State<App>,
+    caller: Caller,
+    LeasePath(id): LeasePath,
+) -> Result<Response, Problem> {
+    let holder = caller.acting(None)?;
+    let released = app.engine().release(Release { token: id.token(), holder }).await?;
+    released_reply(&app, id, released, End::Released)
+}
+
+/// Takes a lease away from its holder, who is told why. Needs the role admin where there are keys.
+#[utoipa::path(post, path = "/v1/leases/{id}/revoke", tag = "leases", params(("id" = String, Path)),
+    request_body = RevokeRequest,
+    responses((status = 200, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    LeasePath(id): LeasePath,
+    payload: Payload,
+) -> Result<Response, Problem> {
+    let by = caller.administering()?;
+    let reason = payload.json::<RevokeRequest<'_>>()?.reason()?;
+    let revoked = app.engine().revoke(Revoke { token: id.token(), by, reason }).await?;
+    released_reply(&app, id, revoked, End::Revoked)
+}
+
+/// Who would stop me? Takes nothing.
+#[utoipa::path(post, path = "/v1/leases/check", tag = "leases", request_body = CheckRequest,
+    responses((status = 200, body = CheckReply), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
+pub(crate) async fn check(State(app): State<App>, caller: Caller, payload: Payload) -> Result<Response, Problem> {
+    caller.reading()?;
+    let command = payload.json::<CheckRequest<'_>>()?.command()?;
+    let checked = app.engine().apply(command).await?;
+    let conflicts: Vec<_> = checked.conflicts.iter().map(ConflictView::from).collect();
+    let body = CheckReply { free: conflicts.is_empty(), conflicts, server_time: At(checked.now) };
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+/// What stands in the way.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CheckReply<'a> {
+    /// Whether an acquire would have been granted.
+    free: bool,
+    /// Who or what stands in the way, a bounded list.
+    conflicts: Vec<ConflictView<'a>>,
+    #[schema(value_type = String, format = DateTime)]
+    server_time: At,
+}
+
+fn released_reply(app: &App, id: LeaseId, released: Released, end: End) -> Result<Response, Problem> {
+    match released {
+        Released::Ended(lease) => {
+            Ok(reply::json(StatusCode::OK, &LeaseView::ended_now(&lease, end, app.engine().now())))
+        }
+        Released::Before(ended) => ended_reply(app, id, &ended),
+        Released::NotHolder(holder) => Err(refusals::not_holder(&holder)),
+        Released::Unknown => Err(refusals::unknown(&id.to_string())),
+    }
+}
+
+fn ended_reply(app: &App, id: LeaseId, Ended(event): &Ended) -> Result<Response, Problem> {
+    let view = LeaseView::of_end(event, app.engine().now()).ok_or_else(|| refusals::unknown(&id.to_string()))?;
+    Ok(reply::json(StatusCode::OK, &view))
+}
+
+/// The lease in an address.
+pub(crate) struct LeasePath(pub(crate) LeaseId);
+
+impl<S: Send + Sync> axum::extract::FromRequestParts<S> for LeasePath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<LeasePath, Problem> {
+        let path: Result<Path<String>, _> = Path::from_request_parts(parts, state).await;
+        let Ok(Path(text)) = path else { return Err(refusals::unknown("with such a name")) };
+        text.parse().map(LeasePath).map_err(|_| refusals::unknown(&shortened(&text)))
+    }
+}
+
+/// A name that may be anything, for a text that should stay readable.
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}

@@ -1,0 +1,110 @@
+//! Owns the body of a request: its type, its size, the time it may take, and JSON errors that name the field.
+
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+
+use super::App;
+use super::error::{Code, Problem};
+
+/// How much of a body that is too large is still read and thrown away, so that its sender is there to hear the refusal.
+const DISCARDED_BYTES_MAX: usize = 1_024 * 1_024;
+
+/// A body, complete.
+pub(crate) struct Payload(Bytes);
+
+impl FromRequest<App> for Payload {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Payload, Problem> {
+        let (head, body) = request.into_parts();
+        let config = &app.0.config;
+        let read = tokio::time::timeout(config.body_time_max, read(body, config.body_bytes_max));
+        let bytes = read.await.map_err(|_| Problem::new(Code::BadRequest, "the body took too long to arrive"))??;
+        if !bytes.is_empty() && !is_json(&head.headers) {
+            return Err(Problem::new(Code::UnsupportedMediaType, "send the body as Content-Type: application/json"));
+        }
+        Ok(Payload(bytes))
+    }
+}
+
+impl Payload {
+    /// The body as JSON of a known form.
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        if self.0.is_empty() {
+            return Err(Problem::new(Code::BadRequest, "the request needs a JSON body"));
+        }
+        // Checked first: a string in an unread part would pass otherwise.
+        let text = std::str::from_utf8(&self.0).map_err(|_| Problem::new(Code::BadRequest, "the body is not UTF-8"))?;
+        serde_json::from_str(text).map_err(|error| in_words::<T>(text, &error))
+    }
+
+    /// The body as JSON, or nothing at all.
+    pub(crate) fn json_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+        if self.0.is_empty() { Ok(T::default()) } else { self.json() }
+    }
+
+    /// As it came.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+}
+
+/// Reads the text again, slowly, to find out which field it was.
+fn in_words<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> Problem {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Err(error) => error.path().to_string(),
+        Ok(_) => ".".to_owned(),
+    };
+    let message = error.to_string();
+    // An unknown or repeated field is no place in the form; its name stands in the message.
+    let named = message.split('`').nth(1).filter(|_| message.contains(" field `"));
+    match named.or(Some(path.as_str()).filter(|path| *path != ".")) {
+        Some(field) => Problem::field(field, message.clone()),
+        None => Problem::new(Code::BadRequest, format!("the body is not valid: {message}")),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
+    use http_body::Body;
+    if body.size_hint().lower() > (max + DISCARDED_BYTES_MAX) as u64 {
+        return Err(too_large(max));
+    }
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut size = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::new(Code::BadRequest, "the body ended before it was complete"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size > max + DISCARDED_BYTES_MAX {
+            break;
+        }
+        if size > max {
+            continue;
+        }
+        // Nearly every body comes in one piece and is used as it is.
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if size > max {
+        return Err(too_large(max));
+    }
+    if rest.is_empty() { Ok(first) } else { Ok([first, rest.freeze()].concat().into()) }
+}
+
+fn too_large(max: usize) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("the body is larger than {max} bytes")).with("max_bytes", max)
+}

@@ -1,0 +1,68 @@
+//! Owns how answers are written: JSON in one buffer, times as people and programs both read them.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Serialize, Serializer};
+use tenure_core::Timestamp;
+
+use super::error::{Code, Problem};
+
+/// Most answers fit.
+const BODY_BYTES_USUAL: usize = 512;
+
+/// A JSON answer.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
+    match serde_json::to_writer(&mut bytes, body) {
+        Ok(()) => typed(status, "application/json", bytes),
+        Err(error) => {
+            tracing::error!(%error, "an answer cannot be written as JSON");
+            Problem::new(Code::Internal, "the answer could not be written; the server's log says why").into_response()
+        }
+    }
+}
+
+/// An answer of some type.
+pub(crate) fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// A time as RFC 3339 in UTC with milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At(pub(crate) Timestamp);
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = i64::try_from(self.0.unix_ms()).unwrap_or(i64::MAX);
+        let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+        write!(f, "{moment:.3}")
+    }
+}
+
+impl Serialize for At {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl From<At> for serde_json::Value {
+    fn from(at: At) -> serde_json::Value {
+        at.to_string().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_in_utc_with_three_decimals() {
+        assert_eq!(At(Timestamp::from_unix_ms(1_794_775_800_005)).to_string(), "2026-11-15T20:50:00.005Z");
+        assert_eq!(At(Timestamp::from_unix_ms(1_794_775_800_000)).to_string(), "2026-11-15T20:50:00.000Z");
+        assert!(At(Timestamp::from_unix_ms(u64::MAX)).to_string().starts_with("9999-"));
+    }
+}

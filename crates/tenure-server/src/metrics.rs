@@ -1,0 +1,130 @@
+//! Owns what the server counts about itself. Counting never waits: counters are atomics, histograms are touched once a batch.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tenure_core::event::{Event, EventKind};
+
+/// The code of a refusal, as on every wire.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Code {
+    code: &'static str,
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct How {
+    how: &'static str,
+}
+
+/// Everything that is counted.
+pub struct Metrics {
+    grants: Counter,
+    ends: Family<How, Counter>,
+    refusals: Family<Code, Counter>,
+    renewals: Counter,
+    expiry_lateness: Histogram,
+    batch_commands: Histogram,
+    commit_seconds: Histogram,
+    /// Followers of the event stream at present.
+    pub followers: Gauge,
+    /// Connections at present.
+    pub connections: Gauge,
+}
+
+/// What is not counted but looked at when somebody asks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Snapshot {
+    /// Active leases.
+    pub leases: usize,
+    /// Waits in the queue.
+    pub waiters: usize,
+    /// Holders with a lease or a wait.
+    pub holders: usize,
+    /// Commands in front of the writer.
+    pub queue: usize,
+    /// Batches that are in the journal but not yet in the readable tables.
+    pub fold_lag: u64,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            grants: Counter::default(),
+            ends: Family::default(),
+            refusals: Family::default(),
+            renewals: Counter::default(),
+            expiry_lateness: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            batch_commands: Histogram::new(exponential_buckets(1.0, 2.0, 11)),
+            commit_seconds: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
+            followers: Gauge::default(),
+            connections: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn refused(&self, code: &'static str) {
+        self.refusals.get_or_create(&Code { code }).inc();
+    }
+
+    pub(crate) fn renewed(&self, count: usize) {
+        self.renewals.inc_by(count as u64);
+    }
+
+    /// One commit of so many commands.
+    pub(crate) fn committed(&self, commands: usize, seconds: f64, events: &[Event]) {
+        self.batch_commands.observe(commands as f64);
+        self.commit_seconds.observe(seconds);
+        for event in events {
+            self.happened(event);
+        }
+    }
+
+    fn happened(&self, event: &Event) {
+        if event.kind == EventKind::LeaseGranted {
+            self.grants.inc();
+        }
+        let Some(end) = event.kind.end() else { return };
+        self.ends.get_or_create(&How { how: end.as_str() }).inc();
+        if let (EventKind::LeaseExpired, Some(expires_at)) = (event.kind, event.expires_at) {
+            self.expiry_lateness.observe(event.at.ms_since(expires_at) as f64 / 1_000.0);
+        }
+    }
+
+    /// Everything in the text format of Prometheus.
+    pub fn encode(&self, snapshot: Snapshot) -> Result<String, std::fmt::Error> {
+        let mut registry = Registry::with_prefix("tenure");
+        registry.register("grants", "Leases granted", self.grants.clone());
+        registry.register("lease_ends", "Leases ended, by how", self.ends.clone());
+        registry.register("refusals", "Requests that a rule or a limit refused, by code", self.refusals.clone());
+        registry.register("renewals", "Renewals granted", self.renewals.clone());
+        registry.register_with_unit(
+            "expiry_lateness",
+            "From the moment a lease ran out to the event that says so",
+            Unit::Seconds,
+            self.expiry_lateness.clone(),
+        );
+        registry.register("batch_commands", "Commands answered by one commit", self.batch_commands.clone());
+        registry.register_with_unit("commit", "Duration of a commit", Unit::Seconds, self.commit_seconds.clone());
+        registry.register("event_followers", "Open event streams", self.followers.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
+        for (name, help, value) in [
+            ("live_leases", "Active leases", snapshot.leases as i64),
+            ("waiters", "Acquires that wait", snapshot.waiters as i64),
+            ("holders", "Holders with a lease or a wait", snapshot.holders as i64),
+            ("queue_depth", "Commands in front of the writer", snapshot.queue as i64),
+            ("fold_lag_batches", "Batches not yet in the readable tables", snapshot.fold_lag as i64),
+        ] {
+            let gauge: Gauge = Gauge::default();
+            gauge.set(value);
+            registry.register(name, help, gauge);
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,66 @@
+//! Owns the table of all routes, and their description made from the handlers.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::routing::{get, post};
+use utoipa::OpenApi;
+
+use crate::http::native::{events, history, leases, renew};
+use crate::http::{App, status};
+
+/// Every address of the server.
+pub(crate) fn router(app: App) -> Router {
+    Router::new()
+        .route("/v1/leases", get(history::list).post(leases::acquire))
+        .route("/v1/leases/renew", post(renew::many))
+        .route("/v1/leases/check", post(leases::check))
+        .route("/v1/leases/{id}", get(leases::get).delete(leases::release))
+        .route("/v1/leases/{id}/renew", post(renew::one))
+        .route("/v1/leases/{id}/revoke", post(leases::revoke))
+        .route("/v1/leases/{id}/events", get(history::of_lease))
+        .route("/v1/events", get(events::read))
+        .route("/v1/ping", post(status::ping))
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
+        .route("/version", get(status::version))
+        .route("/metrics", get(status::metrics))
+        .route("/openapi.json", get(status::openapi))
+        .fallback(status::not_found)
+        .method_not_allowed_fallback(status::method_not_allowed)
+        .with_state(app)
+}
+
+/// The description of the native API.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tenure",
+        description = "Who holds what, until when, and what happens when they stop answering. Refusals are problem+json with a stable `code`; times are RFC 3339 in UTC."
+    ),
+    paths(
+        history::list,
+        leases::acquire,
+        renew::many,
+        leases::check,
+        leases::get,
+        leases::release,
+        renew::one,
+        leases::revoke,
+        history::of_lease,
+        events::read,
+        status::ping,
+        status::healthz,
+        status::readyz,
+        status::version,
+        status::metrics,
+        status::openapi
+    )
+)]
+struct Api;
+
+/// The description as JSON.
+pub fn openapi_json() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    &TEXT
+}
