@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tenure_core::Epoch;
 
@@ -99,6 +100,12 @@ pub enum Error {
     /// A commit failed before; what is durable is known after opening the store again.
     #[error("an earlier commit failed, so nothing more is written: start again to see what is durable")]
     Poisoned,
+    /// The tables cannot be brought up to date.
+    #[error("the tables cannot be brought up to date: {0}")]
+    Folding(Arc<Error>),
+    /// The writer of this store is gone.
+    #[error("the store has been closed")]
+    Closed,
     /// The driver cannot do this.
     #[error("the {driver} store cannot {what}")]
     Unsupported {
@@ -125,6 +132,8 @@ impl Error {
             Error::Value { .. } => "store_value",
             Error::Sequence { .. } => "store_sequence",
             Error::Poisoned => "store_poisoned",
+            Error::Folding(why) => why.code(),
+            Error::Closed => "store_closed",
             Error::Unsupported { .. } => "store_unsupported",
         }
     }

@@ -15,13 +15,14 @@
 //! It does not promise that a commit that failed is not durable: after [`CommitError::Failed`] the only way on is to
 //! open the store again and see.
 //!
-//! Drivers: [`Memory`] for tests. Each passes the conformance suite of `tests/it`.
+//! Drivers: [`Sqlite`] for one machine, [`Memory`] for tests. Each passes the conformance suite of `tests/it`.
 #![warn(missing_docs)]
 
 pub mod audit;
 mod error;
 mod memory;
 mod query;
+mod sqlite;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use tenure_core::{Epoch, Token};
 pub use error::{CommitError, Error};
 pub use memory::{Fault, Memory};
 pub use query::{EventPage, EventQuery, Order};
+pub use sqlite::{CheckReport, Options, Retain, Sqlite, check};
 
 /// A store, as its one writer sees it.
 pub trait Store: Send {

@@ -12,6 +12,7 @@ use tenure_core::event::{Cursor, Event};
 use tenure_core::refusal::Ended;
 use tenure_core::{Epoch, Token};
 
+use crate::query::Search;
 use crate::{CommitError, Error, EventPage, EventQuery, Order, Reader, Store, StoreStats};
 
 /// How a commit fails.
@@ -165,12 +166,12 @@ struct MemoryReader(Arc<Mutex<Content>>);
 impl Reader for MemoryReader {
     fn events(&self, query: &EventQuery) -> Result<EventPage, Error> {
         let content = lock(&self.0);
-        let found = content.events.iter().filter(|event| query.matches(event));
-        let events: Vec<Event> = match query.order {
-            Order::OldestFirst => found.take(query.limit + 1).cloned().collect(),
-            Order::NewestFirst => found.rev().take(query.limit + 1).cloned().collect(),
-        };
-        Ok(EventPage::of_complete_scan(query, events, content.head.cursor))
+        let mut search = Search::new(query, usize::MAX);
+        match query.order {
+            Order::OldestFirst => content.events.iter().for_each(|event| search.look(event)),
+            Order::NewestFirst => content.events.iter().rev().for_each(|event| search.look(event)),
+        }
+        Ok(search.into_page())
     }
 
     fn ended(&self, token: Token) -> Result<Option<Ended>, Error> {

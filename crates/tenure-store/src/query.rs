@@ -46,11 +46,6 @@ impl EventQuery {
         EventQuery { order: Order::NewestFirst, limit, kinds, ..EventQuery::default() }
     }
 
-    /// The newest cursor in the range asked for, of a store that has events up to `head`.
-    pub(crate) fn newest(&self, head: Cursor) -> Cursor {
-        self.before.map_or(head, |before| head.min(Cursor(before.0.saturating_sub(1))))
-    }
-
     /// Whether a cursor is in the range asked for.
     pub fn spans(&self, cursor: Cursor) -> bool {
         cursor > self.after && self.before.is_none_or(|before| cursor < before)
@@ -78,19 +73,59 @@ pub struct EventPage {
     pub more: bool,
 }
 
-impl EventPage {
-    /// The page of a scan that went on until one event more than asked for was found, or the end.
-    pub(crate) fn of_complete_scan(query: &EventQuery, mut found: Vec<Event>, head: Cursor) -> EventPage {
-        let more = found.len() > query.limit;
-        found.truncate(query.limit);
-        let last = found.last().map(|event| event.cursor);
-        let next = match (more, query.order) {
-            // A page of no events at all stays where it was asked.
-            (true, Order::OldestFirst) => last.unwrap_or(query.after),
-            (true, Order::NewestFirst) => last.or(query.before).unwrap_or_else(|| head.next()),
-            (false, Order::OldestFirst) => query.newest(head).max(query.after),
-            (false, Order::NewestFirst) => query.after.next(),
+/// A page in the making: takes the events in the order asked for, and knows when it has seen enough.
+pub(crate) struct Search<'a> {
+    pub(crate) query: &'a EventQuery,
+    found: Vec<Event>,
+    /// The last cursor that was looked at, or where the search starts.
+    pub(crate) looked: Cursor,
+    /// How many events it may still look at.
+    budget: usize,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(query: &'a EventQuery, budget: usize) -> Search<'a> {
+        let looked = match query.order {
+            Order::OldestFirst => query.after,
+            Order::NewestFirst => query.before.unwrap_or(Cursor(u64::MAX)),
         };
-        EventPage { events: found, next, more }
+        Search { query, found: Vec::new(), looked, budget }
+    }
+
+    /// Whether it is not done yet. One event more than asked for tells whether a next page has any.
+    pub(crate) fn is_open(&self) -> bool {
+        self.budget > 0 && self.found.len() <= self.query.limit
+    }
+
+    /// Takes the next event; does nothing once it is done.
+    pub(crate) fn look(&mut self, event: &Event) {
+        if !self.is_open() {
+            return;
+        }
+        if self.query.matches(event) {
+            self.found.push(event.clone());
+        }
+        self.skip_to(event.cursor, 1);
+    }
+
+    /// Goes on at `cursor`, having looked at so many events on the way.
+    pub(crate) fn skip_to(&mut self, cursor: Cursor, looked_at: usize) {
+        self.budget = self.budget.saturating_sub(looked_at);
+        self.looked = match self.query.order {
+            Order::OldestFirst => self.looked.max(cursor),
+            Order::NewestFirst => self.looked.min(cursor),
+        };
+    }
+
+    /// The page.
+    pub(crate) fn into_page(mut self) -> EventPage {
+        let more = !self.is_open();
+        if self.found.len() <= self.query.limit {
+            return EventPage { events: self.found, next: self.looked, more };
+        }
+        self.found.truncate(self.query.limit);
+        let start = Search::new(self.query, 1).looked;
+        let next = self.found.last().map_or(start, |event| event.cursor);
+        EventPage { events: self.found, next, more }
     }
 }

@@ -6,7 +6,7 @@ use tenure_core::change::{Change, Closure, Head, Record, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::lease::{End, Lease};
 use tenure_core::{Epoch, Token};
-use tenure_store::{CommitError, Error, EventQuery, Memory, Order, Store};
+use tenure_store::{CommitError, Error, EventQuery, Memory, Options, Order, Sqlite, Store};
 
 use super::common::{Pen, at, commit, event, holder, lease, records, resource, start};
 
@@ -24,8 +24,36 @@ impl Subject for InMemory {
     }
 }
 
+struct OnDisk(tempfile::TempDir, Options);
+
+impl OnDisk {
+    fn new(options: Options) -> OnDisk {
+        OnDisk(tempfile::tempdir().expect("a directory"), options)
+    }
+}
+
+impl Subject for OnDisk {
+    fn open(&mut self) -> Box<dyn Store> {
+        Box::new(Sqlite::open(self.0.path(), self.1).expect("opens"))
+    }
+}
+
+/// SQLite as it runs, as it runs when nothing is folded, and when memory forgets at once.
+const AS_IT_RUNS: fn() -> Options = Options::default;
+const UNFOLDED: fn() -> Options = || Options { folding: false, ..Options::default() };
+const FORGETFUL: fn() -> Options = || Options { folding: false, tail_changes_max: 2, ..Options::default() };
+
 macro_rules! conformance {
     ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(&mut super::OnDisk::new(super::AS_IT_RUNS())) })*
+        }
+        mod sqlite_unfolded {
+            $(#[test] fn $name() { super::$name(&mut super::OnDisk::new(super::UNFOLDED())) })*
+        }
+        mod sqlite_forgetful {
+            $(#[test] fn $name() { super::$name(&mut super::OnDisk::new(super::FORGETFUL())) })*
+        }
         mod memory {
             $(#[test] fn $name() { super::$name(&mut super::InMemory(tenure_store::Memory::new())) })*
         }

@@ -1,5 +1,7 @@
 //! The tests of the store, one target.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 mod audit;
 mod common;
 mod conformance;
+mod files;

@@ -1,0 +1,282 @@
+//! Owns the check of a store at rest: are the files whole, do they agree, and does the history make sense?
+//!
+//! Reads everything once and holds the tokens of the live leases in memory, nothing else that grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rusqlite::OptionalExtension;
+use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
+use tenure_core::event::{Cursor, Event};
+use tenure_core::{Timestamp, Token};
+
+use super::codec::{decode_event, encode_event, encode_record};
+use super::db::Db;
+use super::dir::DataDir;
+use super::journal::Journal;
+use super::tables::{self, SCHEMA, lease_token};
+use super::{check_step, records};
+use crate::audit::Auditor;
+use crate::{Error, Order};
+
+/// How many problems a report lists; it counts them all.
+const PROBLEMS_LISTED_MAX: usize = 100;
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Where the ledger stands.
+    pub head: Head,
+    /// The oldest event kept.
+    pub first_cursor: Cursor,
+    /// How many events were read.
+    pub events: u64,
+    /// How many records the tables have.
+    pub records: u64,
+    /// How many leases are live.
+    pub leases: u64,
+    /// How many batches only the journal has; the next start folds them.
+    pub unfolded: u64,
+    /// The first problems, in words.
+    pub problems: Vec<String>,
+    /// How many there are in all.
+    pub problems_found: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_ok(&self) -> bool {
+        self.problems_found == 0
+    }
+
+    fn problem(&mut self, what: impl ToString) {
+        self.problems_found += 1;
+        if self.problems.len() < PROBLEMS_LISTED_MAX {
+            self.problems.push(what.to_string());
+        }
+    }
+}
+
+/// Checks a data directory that no server uses, or a backup file. An error means that the check could not be made; what
+/// is wrong with the files is in the report.
+pub fn check(path: &Path) -> Result<CheckReport, Error> {
+    let mut report = CheckReport::default();
+    let checked = if path.is_file() {
+        check_files(&mut report, path, None)
+    } else {
+        std::fs::metadata(path).map_err(|why| Error::io("open", path, why))?;
+        let dir = DataDir::lock(path)?;
+        // A directory without a journal is one that a backup was put into and that was not started yet.
+        let journal = dir.journal();
+        check_files(&mut report, &dir.tables(), journal.exists().then_some(journal.as_path()))
+    };
+    match checked {
+        Err(why @ (Error::Corrupt { .. } | Error::OutOfStep { .. } | Error::Newer { .. })) => report.problem(why),
+        other => other?,
+    }
+    Ok(report)
+}
+
+fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Path>) -> Result<(), Error> {
+    std::fs::metadata(tables).map_err(|why| Error::io("open", tables, why))?;
+    let tables = Db::create(tables)?;
+    tables.migrate(SCHEMA)?;
+    check_integrity(report, &tables)?;
+    let journal = journal.map(Journal::open).transpose()?;
+    let folded = tables::head(&tables)?;
+    report.head = folded;
+    if let Some(journal) = &journal {
+        journal.with(|db| check_integrity(report, db))?;
+        report.head = check_step(journal, &tables)?.1;
+        report.unfolded = report.head.seq - folded.seq;
+    }
+    let mut check = Check::new(report, &tables, folded)?;
+    check.records()?;
+    check.events()?;
+    if let Some(journal) = &journal {
+        check.journal(journal)?;
+    }
+    check.finish();
+    Ok(())
+}
+
+fn check_integrity(report: &mut CheckReport, db: &Db) -> Result<(), Error> {
+    let mut statement = db.connection.prepare("PRAGMA integrity_check(100)").map_err(db.fail())?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0)).map_err(db.fail())?;
+    for line in lines {
+        let line = line.map_err(db.fail())?;
+        if line != "ok" {
+            report.problem(format_args!("{}: {line}", db.path.display()));
+        }
+    }
+    Ok(())
+}
+
+struct Check<'a> {
+    report: &'a mut CheckReport,
+    tables: &'a Db,
+    folded: Head,
+    auditor: Auditor,
+    /// The leases with a record.
+    live: BTreeSet<Token>,
+    /// The latest change of each record in the folded part of the journal.
+    changed: BTreeMap<(RecordKind, RecordId), Option<String>>,
+    renewed: BTreeMap<Token, Timestamp>,
+}
+
+impl<'a> Check<'a> {
+    fn new(report: &'a mut CheckReport, tables: &'a Db, folded: Head) -> Result<Check<'a>, Error> {
+        let first = tables::first_event(tables)?.unwrap_or_else(|| folded.cursor.next());
+        report.first_cursor = first;
+        Ok(Check {
+            report,
+            tables,
+            folded,
+            auditor: Auditor::starting_at(first),
+            live: BTreeSet::new(),
+            changed: BTreeMap::new(),
+            renewed: BTreeMap::new(),
+        })
+    }
+
+    /// Every record reads.
+    fn records(&mut self) -> Result<(), Error> {
+        let mut count = 0;
+        records::load(self.tables, &mut |record| {
+            count += 1;
+            if let Record::Lease(lease) = record {
+                self.live.insert(lease.token);
+            }
+        })?;
+        self.report.records = count;
+        Ok(())
+    }
+
+    /// Every event reads, is in its place, and the history makes sense.
+    fn events(&mut self) -> Result<(), Error> {
+        let tables = self.tables;
+        let mut statement =
+            tables.connection.prepare("SELECT seq, value FROM events ORDER BY seq").map_err(tables.fail())?;
+        let mut rows = statement.query([]).map_err(tables.fail())?;
+        let mut last = Cursor(self.report.first_cursor.0.saturating_sub(1));
+        while let Some(row) = rows.next().map_err(tables.fail())? {
+            let seq = row.get::<_, i64>(0).map_err(tables.fail())? as u64;
+            let value = row.get_ref(1).map_err(tables.fail())?;
+            let event = decode_event(&tables.path, value.as_str().unwrap_or_default())?;
+            if event.cursor.0 != seq {
+                self.report.problem(format_args!("event {seq} says that it is event {}", event.cursor.0));
+            }
+            last = event.cursor;
+            self.audit(&event);
+        }
+        if last != self.folded.cursor {
+            let expected = self.folded.cursor.0;
+            self.report.problem(format_args!("the tables end at event {}, not at {expected}", last.0));
+        }
+        Ok(())
+    }
+
+    fn audit(&mut self, event: &Event) {
+        self.report.events += 1;
+        if let Err(violation) = self.auditor.push(event) {
+            self.report.problem(violation);
+        }
+    }
+
+    /// The folded rows agree with the tables; the others are the rest of the history.
+    fn journal(&mut self, journal: &Journal) -> Result<(), Error> {
+        let mut seq = None;
+        loop {
+            let batches = journal.read(seq.unwrap_or(0), u64::MAX, Order::OldestFirst)?;
+            if batches.is_empty() {
+                break;
+            }
+            for batch in &batches {
+                if seq.is_some_and(|last| batch.head.seq != last + 1) {
+                    self.report.problem(format_args!("the journal has no batch {}", batch.head.seq - 1));
+                }
+                seq = Some(batch.head.seq);
+                if batch.head.seq <= self.folded.seq { self.folded_batch(batch)? } else { self.new_batch(batch) }
+            }
+        }
+        self.compare_records()
+    }
+
+    fn new_batch(&mut self, batch: &Batch) {
+        for change in &batch.changes {
+            match change {
+                Change::Put(Record::Lease(lease)) => drop(self.live.insert(lease.token)),
+                Change::Delete(kind, id) => {
+                    if let Some(token) = lease_token(*kind, id) {
+                        self.live.remove(&token);
+                    }
+                }
+                Change::Put(_) | Change::Renewed(..) => {}
+            }
+        }
+        batch.events.iter().for_each(|event| self.audit(event));
+    }
+
+    fn folded_batch(&mut self, batch: &Batch) -> Result<(), Error> {
+        for change in &batch.changes {
+            match change {
+                Change::Put(record) => {
+                    if let Record::Lease(lease) = record {
+                        self.renewed.remove(&lease.token);
+                    }
+                    self.changed.insert((record.kind(), record.id()), Some(encode_record(record)?));
+                }
+                Change::Delete(kind, id) => drop(self.changed.insert((*kind, id.clone()), None)),
+                Change::Renewed(token, expires_at) => drop(self.renewed.insert(*token, *expires_at)),
+            }
+        }
+        let first = self.report.first_cursor;
+        for event in batch.events.iter().filter(|event| event.cursor >= first) {
+            let kept = self.text("SELECT value FROM events WHERE seq = ?1", [event.cursor.0 as i64])?;
+            if kept.as_deref() != Some(encode_event(event)?.as_str()) {
+                self.report.problem(format_args!("event {} differs between journal and tables", event.cursor.0));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_records(&mut self) -> Result<(), Error> {
+        for ((kind, id), expected) in std::mem::take(&mut self.changed) {
+            let sql = "SELECT value FROM records WHERE kind = ?1 AND id = ?2";
+            if self.text(sql, [kind.as_str(), id.0.as_str()])? != expected {
+                let what = format!("{} {} differs between journal and tables", kind.as_str(), id.0);
+                self.report.problem(what);
+            }
+        }
+        for (token, expires_at) in std::mem::take(&mut self.renewed) {
+            let sql = "SELECT CAST(expires_at AS TEXT) FROM renewals WHERE token = ?1";
+            let kept = self.text(sql, [token.as_u64() as i64])?;
+            if self.live.contains(&token) && kept != Some(expires_at.unix_ms().to_string()) {
+                self.report.problem(format_args!("the renewal of token {token} differs between journal and tables"));
+            }
+        }
+        Ok(())
+    }
+
+    fn text<P: rusqlite::Params>(&self, sql: &str, key: P) -> Result<Option<String>, Error> {
+        let select = self.tables.connection.prepare_cached(sql);
+        let found = select.and_then(|mut select| select.query_row(key, |row| row.get(0)).optional());
+        found.map_err(self.tables.fail())
+    }
+
+    /// What the history says is active is what the records say.
+    fn finish(self) {
+        let Check { report, auditor, live, .. } = self;
+        report.leases = live.len() as u64;
+        let active: BTreeSet<Token> = auditor.active().collect();
+        for token in active.difference(&live) {
+            report.problem(format_args!("token {token} was granted and has not ended, but has no record"));
+        }
+        for token in live.difference(&active).filter(|token| !auditor.may_predate(**token)) {
+            report.problem(format_args!("token {token} has a record, but the history does not show it active"));
+        }
+        if let Err(violation) = auditor.finish() {
+            report.problem(violation);
+        }
+    }
+}

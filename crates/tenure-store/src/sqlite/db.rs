@@ -1,0 +1,107 @@
+//! Owns how a database file is opened, versioned and complained about.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::Error;
+
+/// A reader of the tables meets a lock only while another one recovers the log after a crash.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// A connection that knows its file, so that its errors can say where.
+#[derive(Debug)]
+pub(crate) struct Db {
+    pub(crate) connection: Connection,
+    pub(crate) path: PathBuf,
+}
+
+impl Db {
+    /// Opens a file for writing; makes it if it is not there.
+    pub(crate) fn create(path: &Path) -> Result<Db, Error> {
+        // The system's own answer is clearer than SQLite's «unable to open».
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        open.map_err(|why| Error::io("open", path, why))?;
+        Db::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    /// Opens a file for reading only.
+    pub(crate) fn read_only(path: &Path) -> Result<Db, Error> {
+        Db::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    }
+
+    fn open(path: &Path, flags: OpenFlags) -> Result<Db, Error> {
+        let fail = |why| explain(path, why);
+        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fail)?;
+        connection.busy_timeout(BUSY).map_err(fail)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(Db { connection, path: path.into() })
+    }
+
+    /// Puts an error of this database into words.
+    pub(crate) fn fail(&self) -> impl Fn(rusqlite::Error) -> Error + Copy + '_ {
+        |why| explain(&self.path, why)
+    }
+
+    pub(crate) fn execute_batch(&self, sql: &str) -> Result<(), Error> {
+        self.connection.execute_batch(sql).map_err(self.fail())
+    }
+
+    /// Brings the schema up to this version: step n makes version n out of version n - 1.
+    pub(crate) fn migrate(&self, steps: &[&str]) -> Result<(), Error> {
+        let found = self.version()?;
+        self.check_version(found, steps.len())?;
+        for (at, step) in steps.iter().enumerate().skip(found) {
+            self.execute_batch(&format!("BEGIN IMMEDIATE; {step}; PRAGMA user_version = {}; COMMIT;", at + 1))?;
+        }
+        Ok(())
+    }
+
+    /// The version of the schema; 0 for a new file.
+    pub(crate) fn version(&self) -> Result<usize, Error> {
+        let fail = self.fail();
+        let version =
+            self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(fail)?;
+        let tables: i64 =
+            self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fail)?;
+        if version == 0 && tables > 0 {
+            let detail = "it is a database, but not one of tenure".to_owned();
+            return Err(Error::Corrupt { path: self.path.clone(), detail });
+        }
+        Ok(version as usize)
+    }
+
+    /// Refuses a schema that a newer program made.
+    pub(crate) fn check_version(&self, found: usize, known: usize) -> Result<(), Error> {
+        if found <= known {
+            return Ok(());
+        }
+        let detail = format!("its schema is version {found}, this one knows up to {known}");
+        Err(Error::Newer { path: self.path.clone(), detail })
+    }
+}
+
+/// Sorts a database's refusal by what a person can do about it.
+pub(crate) fn explain(path: &Path, why: rusqlite::Error) -> Error {
+    let path = path.to_owned();
+    let detail = why.to_string();
+    match why.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::Full { path },
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Error::Denied { doing: "write", path },
+        Some(ErrorCode::CannotOpen) => Error::Denied { doing: "open", path },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Corrupt { path, detail },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            let detail = format!("{detail}; another program has it open: close that one");
+            Error::Database { path, detail }
+        }
+        _ => Error::Database { path, detail },
+    }
+}
+
+/// A value that does not read: unknown words come from a newer program, anything else from damage.
+pub(crate) fn unreadable(path: &Path, what: &str, why: serde_json::Error) -> Error {
+    let (path, detail) = (path.to_owned(), format!("{what}: {why}"));
+    if why.is_data() { Error::Newer { path, detail } } else { Error::Corrupt { path, detail } }
+}

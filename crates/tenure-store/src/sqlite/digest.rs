@@ -1,0 +1,128 @@
+//! Owns the question «can this stretch of events have what is asked for?», answered from a few bytes.
+//!
+//! Holders and resources come in any order, so an index on them would write one page of the index for nearly every
+//! event. A digest is appended once for a block of events and never touched again: a Bloom filter over what a query can
+//! name. It says «no» for certain or «perhaps», which costs reading one block in vain about once in 700.
+//!
+//! The hash is part of the file format: it must not change without a new schema version.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+
+use tenure_core::Resource;
+use tenure_core::event::Event;
+
+use crate::EventQuery;
+
+/// Bits per key and probes per key: one false «perhaps» in about 700.
+const BITS_PER_KEY: usize = 14;
+const PROBES: u64 = 7;
+
+/// The keys of a block in the making.
+#[derive(Debug, Default)]
+pub(super) struct Digest(HashSet<u64>);
+
+impl Digest {
+    pub(super) fn add(&mut self, event: &Event) {
+        self.0.insert(key(b'k', event.kind.as_str()));
+        self.0.extend(event.holder.as_ref().map(|holder| key(b'h', holder.as_str())));
+        for resource in &event.resources {
+            self.0.insert(key(b'p', resource.borrow()));
+            self.0.extend(way(resource).map(|place| key(b'a', place)));
+        }
+    }
+
+    /// The filter of the block.
+    pub(super) fn filter(&self) -> Vec<u8> {
+        let mut filter = vec![0; (self.0.len() * BITS_PER_KEY).div_ceil(8).max(1)];
+        for key in &self.0 {
+            for (byte, bit) in bits(*key, filter.len()) {
+                if let Some(byte) = filter.get_mut(byte) {
+                    *byte |= bit;
+                }
+            }
+        }
+        filter
+    }
+}
+
+/// What a query needs a block to have: one key of each group.
+#[derive(Debug)]
+pub(super) struct Probe(Vec<Vec<u64>>);
+
+impl Probe {
+    pub(super) fn new(query: &EventQuery) -> Probe {
+        let mut groups = Vec::new();
+        if !query.kinds.is_empty() {
+            groups.push(query.kinds.iter().map(|kind| key(b'k', kind.as_str())).collect());
+        }
+        if let Some(holder) = &query.holder {
+            groups.push(vec![key(b'h', holder.as_str())]);
+        }
+        if let Some(resource) = &query.resource {
+            // What overlaps is below it, or exactly on the way to it.
+            let below = key(b'a', resource.borrow());
+            groups.push(way(resource).map(|place| key(b'p', place)).chain([below]).collect());
+        }
+        Probe(groups)
+    }
+
+    /// Whether any event matches it, as far as a digest can tell.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn may_match(&self, filter: &[u8]) -> bool {
+        let has = |key: &u64| {
+            bits(*key, filter.len()).all(|(byte, bit)| filter.get(byte).is_some_and(|byte| byte & bit != 0))
+        };
+        self.0.iter().all(|group| group.iter().any(has))
+    }
+}
+
+/// The places from the top down to this one.
+fn way(resource: &Resource) -> impl Iterator<Item = &str> {
+    let place: &str = resource.borrow();
+    place.match_indices('\0').filter_map(|(at, _)| place.get(..=at))
+}
+
+/// FNV-1a with a final mix, so that both halves are usable.
+fn key(group: u8, text: &str) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in [group].iter().chain(text.as_bytes()) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
+/// Where the bits of a key are in a filter of so many bytes.
+fn bits(key: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
+    let (start, step) = (key & 0xffff_ffff, (key >> 32) | 1);
+    (0..PROBES).map(move |probe| {
+        let bit = start.wrapping_add(probe.wrapping_mul(step)) % (bytes as u64 * 8);
+        ((bit / 8) as usize, 1 << (bit % 8))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_part_of_the_file_format_and_stays() {
+        assert_eq!(key(b'h', "ada"), 0x8a24_0ace_4189_3d64);
+    }
+
+    #[test]
+    fn a_filter_knows_its_keys_and_few_others() {
+        let digest = Digest((0..3_000).map(|number| key(b'h', &format!("holder-{number}"))).collect());
+        let filter = digest.filter();
+        let perhaps = |range: std::ops::Range<u32>| {
+            range.filter(|number| Probe(vec![vec![key(b'h', &format!("holder-{number}"))]]).may_match(&filter)).count()
+        };
+        assert_eq!(perhaps(0..3_000), 3_000);
+        let wrong = perhaps(10_000..110_000);
+        assert!(wrong < 400, "{wrong} of 100,000 absent keys were let through");
+    }
+}

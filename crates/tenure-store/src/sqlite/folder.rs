@@ -1,0 +1,186 @@
+//! Owns the folder: the thread that brings the journal into the tables, tells what may be trimmed, and drops what
+//! retention no longer keeps. Nothing waits for it but a start, a backup, and who asked.
+//!
+//! It never reads a clock: it works when there is enough or when its wait runs out, and the ledger's own time says how
+//! old an event is.
+
+use std::sync::{Arc, RwLock};
+
+use tenure_core::change::Batch;
+
+use super::journal::Journal;
+use super::retain::{self, Retain};
+use super::tables::Tables;
+use super::tail::{FOLD_CHANGES, Tail, Work};
+use crate::{Error, Order};
+
+/// Checkpoint when the log has about 1 MB …
+const CHECKPOINT_PAGES: u64 = 256;
+/// … or after so many waits of a tenth of a second.
+const CHECKPOINT_TURNS: u32 = 10;
+/// After so many checkpoints that readers kept from finishing, readers wait for one.
+const CHECKPOINTS_UNFINISHED_MAX: u32 = 16;
+/// How many turns pass before a full disk is tried again.
+const RETRY_TURNS: u32 = 10;
+
+/// The folder and what it works on.
+pub(super) struct Folder {
+    pub(super) tables: Tables,
+    pub(super) journal: Arc<Journal>,
+    pub(super) tail: Arc<Tail>,
+    pub(super) retain: Retain,
+    /// Readers of the tables hold it shared.
+    pub(super) readers: Arc<RwLock<()>>,
+    pub(super) turns: Turns,
+}
+
+/// What is counted between two checkpoints, or between a failure and the next try.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    since_checkpoint: u32,
+    unfinished: u32,
+    until_retry: u32,
+    is_broken: bool,
+}
+
+impl Folder {
+    /// Works until it is told to stop, then folds what is left.
+    pub(super) fn run(mut self) {
+        lower_priority();
+        loop {
+            let work = self.tail.wait_for_work();
+            if work == Work::Stop {
+                return self.finish();
+            }
+            if self.turns.is_broken || self.is_resting() {
+                continue;
+            }
+            match self.turn(work) {
+                Ok(()) => {}
+                Err(why) => self.fail(why),
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        if self.turns.is_broken {
+            return;
+        }
+        if let Err(why) = self.fold_all().and_then(|()| self.checkpoint()) {
+            tracing::warn!(error = %why, "the journal was not folded on the way out; the next start does it");
+        }
+    }
+
+    fn turn(&mut self, work: Work) -> Result<(), Error> {
+        self.fold_all()?;
+        self.turns.since_checkpoint += 1;
+        let is_due = self.turns.since_checkpoint >= CHECKPOINT_TURNS || self.tables.wal_pages() >= CHECKPOINT_PAGES;
+        if matches!(work, Work::Flush(_)) || is_due {
+            self.checkpoint()?;
+        }
+        self.drop_old()?;
+        if let Work::Flush(seq) = work {
+            self.tail.set_flushed(seq);
+        }
+        Ok(())
+    }
+
+    /// Folds chunk by chunk until nothing is left.
+    fn fold_all(&mut self) -> Result<(), Error> {
+        loop {
+            let chunk = self.next_chunk()?;
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            self.tables.fold(&chunk)?;
+            self.tail.set_folded(&chunk);
+            if self.tables.wal_pages() >= CHECKPOINT_PAGES {
+                self.checkpoint()?;
+                self.drop_old()?;
+            }
+        }
+    }
+
+    fn next_chunk(&self) -> Result<Vec<Arc<Batch>>, Error> {
+        match self.tail.chunk() {
+            Some(chunk) => Ok(chunk),
+            None => {
+                let after = self.tail.progress().folded.seq;
+                read_chunk(&self.journal, after, self.tail.first_seq())
+            }
+        }
+    }
+
+    /// After a finished one, the tables have on disk what was folded, and the journal may forget it.
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        let folded = self.tail.progress();
+        if folded.checkpointed_seq == folded.folded.seq && self.tables.wal_pages() == 0 {
+            self.turns.since_checkpoint = 0;
+            return Ok(());
+        }
+        let alone = self.turns.unfinished >= CHECKPOINTS_UNFINISHED_MAX;
+        let guard = alone.then(|| self.readers.write());
+        let is_finished = self.tables.checkpoint()?;
+        drop(guard);
+        self.turns.since_checkpoint = 0;
+        self.turns.unfinished = if is_finished { 0 } else { self.turns.unfinished + 1 };
+        if is_finished {
+            self.tail.set_checkpointed(folded.folded.seq);
+        }
+        Ok(())
+    }
+
+    fn drop_old(&mut self) -> Result<(), Error> {
+        let now = self.tail.progress().folded.at;
+        if let Some(first) = retain::step(&self.tables.db, self.retain, now)? {
+            self.tail.set_first(first);
+        }
+        Ok(())
+    }
+
+    /// A full disk can be emptied. After any other failure, what the disk has is not known until the next start.
+    fn fail(&mut self, why: Error) {
+        self.turns.is_broken = !matches!(why, Error::Full { .. });
+        self.turns.until_retry = RETRY_TURNS;
+        let goes_on = !self.turns.is_broken;
+        tracing::error!(error = %why, goes_on, "folding the journal failed; commits go on, the journal grows");
+        self.tail.set_error(Some(why));
+    }
+
+    fn is_resting(&mut self) -> bool {
+        if self.turns.until_retry == 0 {
+            return false;
+        }
+        self.turns.until_retry -= 1;
+        if self.turns.until_retry == 0 {
+            self.tail.set_error(None);
+        }
+        self.turns.until_retry > 0
+    }
+}
+
+/// A chunk of the journal, read from its file, of the batches in `(after, before)`.
+pub(super) fn read_chunk(journal: &Journal, after: u64, before: u64) -> Result<Vec<Arc<Batch>>, Error> {
+    let mut chunk: Vec<Arc<Batch>> = Vec::new();
+    let mut changes = 0;
+    while changes < FOLD_CHANGES {
+        let from = chunk.last().map_or(after, |batch| batch.head.seq);
+        let step = journal.read(from, before, Order::OldestFirst)?;
+        if step.is_empty() {
+            break;
+        }
+        changes += step.iter().map(|batch| batch.changes.len().max(batch.events.len())).sum::<usize>();
+        chunk.extend(step.into_iter().map(Arc::new));
+    }
+    Ok(chunk)
+}
+
+/// The commits come first when there are not enough processors for both.
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    // On Linux this is the thread's own niceness; who may not even lower it goes on as it is.
+    let _ = rustix::process::nice(10);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}

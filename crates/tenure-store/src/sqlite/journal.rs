@@ -1,0 +1,216 @@
+//! Owns `journal.db`: one row a batch, the durable truth until the tables have it.
+//!
+//! The file is locked exclusively, so everything goes through this one connection: the writer appends, and the folder
+//! or a reader that has lost the memory of a stretch reads it back in small steps. [`Gate`] lets them in by turns, so
+//! that neither a stream of commits starves a reader nor a reader holds a commit up for more than one step.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rusqlite::{OptionalExtension, Row as SqlRow, params};
+use tenure_core::change::{Batch, Head};
+use tenure_core::event::Cursor;
+use tenure_core::{Epoch, Timestamp, Token};
+
+use super::codec::Row;
+use super::db::Db;
+use crate::{Error, Order};
+
+/// How much text one step reads before it lets commits in again: about 0.1 ms.
+const STEP_BYTES: usize = 128 * 1024;
+/// How many rows a commit deletes at most; more than it adds, so that trimming catches up.
+const TRIM_ROWS: u64 = 4;
+
+pub(super) const SCHEMA: &[&str] = &["
+    CREATE TABLE journal (
+        seq INTEGER PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        token INTEGER,
+        cursor INTEGER NOT NULL,
+        changes TEXT NOT NULL,
+        events TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE claim (epoch INTEGER NOT NULL) STRICT;
+    INSERT INTO claim VALUES (0);
+"];
+
+/// FULL, because a commit that was answered must survive the machine. A log that grows costs half the speed, so it is
+/// checkpointed every 1,000 pages.
+const PRAGMAS: &str = "
+    PRAGMA locking_mode = EXCLUSIVE;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL;
+    PRAGMA wal_autocheckpoint = 1000;
+";
+
+/// A lock that lets its takers in by turns: who waits is next, also against one that comes back at once.
+pub(super) struct Gate<T> {
+    next: Mutex<()>,
+    inside: Mutex<T>,
+}
+
+impl<T> Gate<T> {
+    fn new(value: T) -> Gate<T> {
+        Gate { next: Mutex::new(()), inside: Mutex::new(value) }
+    }
+
+    fn enter(&self) -> MutexGuard<'_, T> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The journal.
+pub(super) struct Journal {
+    db: Gate<Option<Db>>,
+}
+
+/// What is in the journal: its first and last row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) first: u64,
+    pub(super) last: Head,
+}
+
+impl Journal {
+    /// Opens it; makes it if it is not there.
+    pub(super) fn open(path: &Path) -> Result<Journal, Error> {
+        let db = Db::create(path)?;
+        db.execute_batch(PRAGMAS)?;
+        db.migrate(SCHEMA)?;
+        Ok(Journal { db: Gate::new(Some(db)) })
+    }
+
+    /// Takes the next epoch after `at_least`, durably.
+    pub(super) fn claim(&self, at_least: Epoch) -> Result<Epoch, Error> {
+        self.with(|db| {
+            let sql = "UPDATE claim SET epoch = max(epoch, ?1) + 1 RETURNING epoch";
+            db.connection.query_row(sql, [at_least.0], |row| row.get(0)).map(Epoch).map_err(db.fail())
+        })
+    }
+
+    /// Starts a journal at a head that the tables brought along, as after a restore.
+    pub(super) fn seed(&self, head: Head) -> Result<(), Error> {
+        if head.seq == 0 {
+            return Ok(());
+        }
+        let row = Row { changes: "[]".to_owned(), events: "[]".to_owned() };
+        self.append(head, &row, None)
+    }
+
+    /// Makes one row durable, and forgets a few rows up to `trim`.
+    pub(super) fn append(&self, head: Head, row: &Row, trim: Option<u64>) -> Result<(), Error> {
+        self.with(|db| {
+            let fail = db.fail();
+            let Some(trim) = trim else { return insert(db, head, row).map_err(fail) };
+            let transaction = db.connection.unchecked_transaction().map_err(fail)?;
+            insert(db, head, row).map_err(fail)?;
+            let delete = db.connection.prepare_cached("DELETE FROM journal WHERE seq <= ?1");
+            delete.and_then(|mut delete| delete.execute([trim as i64])).map_err(fail)?;
+            transaction.commit().map_err(fail)
+        })
+    }
+
+    /// Its first and last row, if it has any.
+    pub(super) fn extent(&self) -> Result<Option<Extent>, Error> {
+        self.with(|db| {
+            let sql = "SELECT seq, epoch, at, token, cursor FROM journal ORDER BY seq DESC LIMIT 1";
+            let Some(last) = db.connection.query_row(sql, [], head_of).optional().map_err(db.fail())? else {
+                return Ok(None);
+            };
+            let first = db.connection.query_row("SELECT min(seq) FROM journal", [], |row| row.get::<_, i64>(0));
+            Ok(Some(Extent { first: first.map_err(db.fail())? as u64, last }))
+        })
+    }
+
+    /// The first batches within `(after, before)`, or the last for the newest first: one step, at least one batch if
+    /// there is any.
+    pub(super) fn read(&self, after: u64, before: u64, order: Order) -> Result<Vec<Batch>, Error> {
+        let mut rows = Vec::new();
+        let path = self.with(|db| {
+            read_rows(db, after, before, order, &mut rows).map_err(db.fail())?;
+            Ok(db.path.clone())
+        })?;
+        // Outside the gate: decoding is most of the work.
+        rows.into_iter().map(|(head, row)| row.decode(&path, head)).collect()
+    }
+
+    /// The epoch claimed last.
+    pub(super) fn epoch(&self) -> Result<Epoch, Error> {
+        self.with(|db| {
+            let epoch = db.connection.query_row("SELECT epoch FROM claim", [], |row| row.get(0));
+            epoch.map(Epoch).map_err(db.fail())
+        })
+    }
+
+    /// Closes the file for everyone.
+    pub(super) fn close(&self) {
+        self.db.enter().take();
+    }
+
+    /// Runs something on the connection.
+    pub(super) fn with<T>(&self, run: impl FnOnce(&Db) -> Result<T, Error>) -> Result<T, Error> {
+        run(self.db.enter().as_ref().ok_or(Error::Closed)?)
+    }
+}
+
+/// Up to which row a commit may trim: never more than a few, and never past what the tables have safely.
+pub(super) fn trim_to(first: u64, checkpointed: u64) -> Option<u64> {
+    (checkpointed >= first).then(|| checkpointed.min(first + TRIM_ROWS - 1))
+}
+
+fn insert(db: &Db, head: Head, row: &Row) -> Result<(), rusqlite::Error> {
+    let mut insert = db.connection.prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    let values = params![
+        head.seq as i64,
+        head.epoch.0,
+        head.at.unix_ms() as i64,
+        head.token.map(|token| token.as_u64() as i64),
+        head.cursor.0 as i64,
+        row.changes,
+        row.events,
+    ];
+    insert.execute(values).map(drop)
+}
+
+fn read_rows(
+    db: &Db,
+    after: u64,
+    before: u64,
+    order: Order,
+    found: &mut Vec<(Head, Row)>,
+) -> Result<(), rusqlite::Error> {
+    let sql = match order {
+        Order::OldestFirst => {
+            "SELECT seq, epoch, at, token, cursor, changes, events FROM journal
+             WHERE seq > ?1 AND seq < ?2 ORDER BY seq"
+        }
+        Order::NewestFirst => {
+            "SELECT seq, epoch, at, token, cursor, changes, events FROM journal
+             WHERE seq > ?1 AND seq < ?2 ORDER BY seq DESC"
+        }
+    };
+    let mut statement = db.connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![after as i64, before.min(i64::MAX as u64) as i64])?;
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let text = Row { changes: row.get(5)?, events: row.get(6)? };
+        bytes += text.changes.len() + text.events.len();
+        found.push((head_of(row)?, text));
+        if bytes >= STEP_BYTES {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn head_of(row: &SqlRow<'_>) -> Result<Head, rusqlite::Error> {
+    Ok(Head {
+        seq: row.get::<_, i64>(0)? as u64,
+        epoch: Epoch(row.get(1)?),
+        at: Timestamp::from_unix_ms(row.get::<_, i64>(2)? as u64),
+        token: row.get::<_, Option<i64>>(3)?.map(|token| Token::from_u64(token as u64)),
+        cursor: Cursor(row.get::<_, i64>(4)? as u64),
+    })
+}

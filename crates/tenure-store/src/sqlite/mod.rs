@@ -1,0 +1,228 @@
+//! Owns the driver for one machine: SQLite, two files in a data directory.
+//!
+//! ```text
+//! commit ──► journal.db   one row a batch, on the disk when commit returns
+//!    │           ▲ trimmed, a few rows in each commit, up to the last finished checkpoint of the tables
+//!    └─► tail ──►│ folder ──► tables.db   records, events; for reading and for the next start
+//!         └──────┴── readers: tables, then what only the journal or memory has
+//! ```
+//!
+//! Two files, because SQLite has one write lock for a file and folding must not hold the journal's. What is lost when:
+//!
+//! - the process dies: nothing that was committed. Both files have what was written to them; the journal has what the
+//!   tables do not.
+//! - the machine dies: nothing that was committed. The journal was synced by the commit. The tables may fall back to an
+//!   earlier position, but not before their last finished checkpoint, and the journal has everything after that.
+//! - `tables.db` or `journal.db` is lost or replaced: the store does not open ([`Error::OutOfStep`]).
+//!
+//! Does not promise anything about a disk that says it has synced and has not.
+
+mod backup;
+mod check;
+mod codec;
+mod db;
+mod digest;
+mod dir;
+mod folder;
+mod journal;
+mod pool;
+mod reader;
+mod records;
+mod retain;
+mod scan;
+mod tables;
+mod tail;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::thread::{self, JoinHandle};
+
+use tenure_core::Epoch;
+use tenure_core::change::{Batch, Head, Record};
+
+pub use check::{CheckReport, check};
+pub use retain::Retain;
+
+use codec::Row;
+use db::Db;
+use dir::DataDir;
+use folder::{Folder, Turns, read_chunk};
+use journal::{Journal, trim_to};
+use pool::Pool;
+use reader::SqliteReader;
+use tables::Tables;
+use tail::{Progress, Tail};
+
+use crate::{CommitError, Error, Reader, Store};
+
+/// How a store is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How long events are kept.
+    pub retain: Retain,
+    /// How many unfolded changes are kept in memory; beyond it they are read back from the journal.
+    pub tail_changes_max: usize,
+    /// Whether folding goes on by itself. Off, it happens on [`Sqlite::flush`] only: for tests and measurements.
+    pub folding: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        // Two seconds of 50,000 operations each, some 50 MB at most.
+        Options { retain: Retain::default(), tail_changes_max: 100_000, folding: true }
+    }
+}
+
+/// A store in a data directory.
+pub struct Sqlite {
+    journal: Arc<Journal>,
+    tail: Arc<Tail>,
+    reader: Arc<SqliteReader>,
+    folder: Option<JoinHandle<()>>,
+    tables_path: PathBuf,
+    epoch: Epoch,
+    head: Head,
+    /// The first row of the journal, and up to which row it may be trimmed.
+    first_seq: u64,
+    checkpointed_seq: u64,
+    /// The text of the last row: its memory is used again.
+    row: Row,
+    is_poisoned: bool,
+    /// Last, so that the directory is ours until everything above is closed.
+    _dir: DataDir,
+}
+
+impl Sqlite {
+    /// Opens the store in `dir`, which is made if it is not there, and folds what its last life left unfolded.
+    pub fn open(dir: &Path, options: Options) -> Result<Sqlite, Error> {
+        let dir = DataDir::create(dir)?;
+        let tables_path = dir.tables();
+        let journal = Arc::new(Journal::open(&dir.journal())?);
+        let mut tables = Tables::open(&tables_path)?;
+        backup::adopt(&tables.db, &journal)?;
+        let (first_seq, head) = check_step(&journal, &tables.db)?;
+        let folded = catch_up(&journal, &mut tables)?;
+        let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
+        let progress = Progress { head, folded, checkpointed_seq: 0, first };
+        let tail = Arc::new(Tail::new(progress, options.tail_changes_max, options.folding));
+        let readers = Arc::new(RwLock::new(()));
+        let reader = SqliteReader {
+            tail: Arc::clone(&tail),
+            journal: Arc::clone(&journal),
+            pool: Pool::new(&tables_path, Arc::clone(&readers)),
+            journal_path: dir.journal(),
+        };
+        let folder = Folder {
+            tables,
+            journal: Arc::clone(&journal),
+            tail: Arc::clone(&tail),
+            retain: options.retain,
+            readers,
+            turns: Turns::default(),
+        };
+        let spawned = thread::Builder::new().name("tenure-folder".into()).spawn(move || folder.run());
+        Ok(Sqlite {
+            epoch: journal.epoch()?,
+            journal,
+            tail,
+            reader: Arc::new(reader),
+            folder: Some(spawned.map_err(|why| Error::io("start the folder of", &tables_path, why))?),
+            tables_path,
+            head,
+            first_seq,
+            checkpointed_seq: 0,
+            row: Row::default(),
+            is_poisoned: false,
+            _dir: dir,
+        })
+    }
+
+    /// Waits until the tables have everything committed so far, and tries a checkpoint of them.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.tail.flush()
+    }
+
+    fn append(&mut self, batch: &Arc<Batch>) -> Result<(), Error> {
+        self.row.encode(batch)?;
+        let trim = trim_to(self.first_seq, self.checkpointed_seq);
+        self.is_poisoned = true;
+        self.journal.append(batch.head, &self.row, trim)?;
+        self.is_poisoned = false;
+        self.first_seq = trim.map_or(self.first_seq, |last| last + 1);
+        self.head = batch.head;
+        self.checkpointed_seq = self.tail.push(Arc::clone(batch));
+        Ok(())
+    }
+}
+
+impl Store for Sqlite {
+    fn claim(&mut self) -> Result<Epoch, Error> {
+        self.epoch = self.journal.claim(self.head.epoch)?;
+        Ok(self.epoch)
+    }
+
+    fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, Error> {
+        self.tail.flush()?;
+        records::load(&Db::read_only(&self.tables_path)?, each)?;
+        Ok(self.head)
+    }
+
+    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned.into());
+        }
+        if batch.head.epoch < self.epoch {
+            return Err(CommitError::Fenced { ours: batch.head.epoch, now: self.epoch });
+        }
+        let expected = self.head.seq + 1;
+        if batch.head.seq != expected {
+            return Err(Error::Sequence { expected, got: batch.head.seq }.into());
+        }
+        Ok(self.append(batch)?)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::clone(&self.reader) as Arc<dyn Reader>
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        self.tail.stop();
+        if let Some(folder) = self.folder.take() {
+            let _ = folder.join();
+        }
+        // Readers may live on; the file must not, or the next one to open it would be refused.
+        self.journal.close();
+    }
+}
+
+/// Whether journal and tables belong together: the first row and the head if so. The last row of the journal is never
+/// trimmed, so an empty journal has never had one.
+fn check_step(journal: &Journal, tables: &Db) -> Result<(u64, Head), Error> {
+    let folded = tables::head(tables)?.seq;
+    let out_of_step = |detail| Err(Error::OutOfStep { path: tables.path.clone(), detail });
+    match journal.extent()? {
+        None if folded == 0 => Ok((1, Head::default())),
+        None => out_of_step(format!("it has batch {folded}, the journal has none")),
+        Some(found) if folded > found.last.seq => {
+            out_of_step(format!("it has batch {folded}, the journal ends at {}", found.last.seq))
+        }
+        Some(found) if folded + 1 < found.first => {
+            out_of_step(format!("it ends at batch {folded}, the journal starts at {}", found.first))
+        }
+        Some(found) => Ok((found.first, found.last)),
+    }
+}
+
+/// Folds everything that is only in the journal.
+fn catch_up(journal: &Journal, tables: &mut Tables) -> Result<Head, Error> {
+    let mut folded = tables::head(&tables.db)?;
+    loop {
+        let chunk = read_chunk(journal, folded.seq, u64::MAX)?;
+        if chunk.is_empty() {
+            return Ok(folded);
+        }
+        folded = tables.fold(&chunk)?;
+    }
+}

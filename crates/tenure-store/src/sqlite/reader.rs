@@ -1,0 +1,149 @@
+//! Owns reading while the writer writes: the tables, then the journal where memory has a hole, then memory; or the other
+//! way round for the newest first. A batch leaves memory only after the tables have it, and the journal only after that,
+//! so looking in this order nothing is missed, and a cursor tells what was seen already.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tenure_core::Token;
+use tenure_core::change::Batch;
+use tenure_core::event::Cursor;
+use tenure_core::refusal::Ended;
+
+use super::backup;
+use super::dir::bytes_of;
+use super::journal::Journal;
+use super::pool::Pool;
+use super::scan::scan;
+use super::tables;
+use super::tail::Tail;
+use crate::query::Search;
+use crate::{Error, EventPage, EventQuery, Order, Reader, StoreStats};
+
+/// How many events one page may look at: some 20 ms.
+const EVENTS_LOOKED_AT_MAX: usize = 20_000;
+
+/// The reading side of [`Sqlite`](super::Sqlite).
+pub(super) struct SqliteReader {
+    pub(super) tail: Arc<Tail>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) pool: Pool,
+    pub(super) journal_path: PathBuf,
+}
+
+impl SqliteReader {
+    fn forward(&self, search: &mut Search<'_>) -> Result<(), Error> {
+        loop {
+            let view = self.tail.view(search.looked, search.query.before.unwrap_or(Cursor(u64::MAX)));
+            let folded_seq = self.pool.read(|db| {
+                let head = tables::head(db)?;
+                scan(db, search, head.cursor)?;
+                Ok(head.seq)
+            })?;
+            if !search.is_open() || self.forward_in_journal(search, folded_seq, view.first_seq)? {
+                view.batches.iter().for_each(|batch| look_forward(search, batch));
+                return Ok(());
+            }
+            // The journal was trimmed meanwhile, so the tables have more now.
+        }
+    }
+
+    /// Looks at the batches between the tables and memory; `false` if one of them is gone.
+    fn forward_in_journal(&self, search: &mut Search<'_>, mut seq: u64, first_seq: u64) -> Result<bool, Error> {
+        while search.is_open() && seq + 1 < first_seq {
+            let batches = self.journal.read(seq, first_seq, Order::OldestFirst)?;
+            for batch in &batches {
+                if batch.head.seq != seq + 1 {
+                    return Ok(false);
+                }
+                look_forward(search, batch);
+                seq = batch.head.seq;
+            }
+            if batches.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn backward(&self, search: &mut Search<'_>) -> Result<(), Error> {
+        let view = self.tail.view(search.query.after, search.looked);
+        view.batches.iter().rev().for_each(|batch| look_backward(search, batch));
+        let mut seq = view.first_seq;
+        // Rows are trimmed from the old end, and only what the tables have: where the journal ends, they go on.
+        while search.is_open() && seq > view.folded_seq + 1 {
+            let batches = self.journal.read(view.folded_seq, seq, Order::NewestFirst)?;
+            batches.iter().for_each(|batch| look_backward(search, batch));
+            match batches.last() {
+                Some(last) => seq = last.head.seq,
+                None => break,
+            }
+        }
+        if !search.is_open() {
+            return Ok(());
+        }
+        self.pool.read(|db| scan(db, search, tables::head(db)?.cursor))
+    }
+}
+
+/// Events that were seen in the tables already are behind the search.
+fn look_forward(search: &mut Search<'_>, batch: &Batch) {
+    for event in &batch.events {
+        if event.cursor > search.looked {
+            search.look(event);
+        }
+    }
+}
+
+fn look_backward(search: &mut Search<'_>, batch: &Batch) {
+    for event in batch.events.iter().rev() {
+        if event.cursor < search.looked {
+            search.look(event);
+        }
+    }
+}
+
+impl Reader for SqliteReader {
+    fn events(&self, query: &EventQuery) -> Result<EventPage, Error> {
+        let mut search = Search::new(query, EVENTS_LOOKED_AT_MAX.max(query.limit + 1));
+        match query.order {
+            Order::OldestFirst => self.forward(&mut search)?,
+            Order::NewestFirst => self.backward(&mut search)?,
+        }
+        Ok(search.into_page())
+    }
+
+    fn ended(&self, token: Token) -> Result<Option<Ended>, Error> {
+        let mut query = EventQuery { token: Some(token), ..EventQuery::ends(1) };
+        loop {
+            let page = self.events(&query)?;
+            let ended = page.events.first().and_then(Ended::from_event);
+            if ended.is_some() || !page.more {
+                return Ok(ended);
+            }
+            query.before = Some(page.next);
+        }
+    }
+
+    fn first_cursor(&self) -> Result<Cursor, Error> {
+        Ok(self.tail.progress().first)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let progress = self.tail.progress();
+        StoreStats {
+            head: progress.head,
+            folded: progress.folded,
+            checkpointed_seq: progress.checkpointed_seq,
+            first_cursor: progress.first,
+            journal_bytes: bytes_of(&self.journal_path),
+            tables_bytes: bytes_of(self.pool.path()),
+            fold_error: self.tail.error().map(|why| why.to_string()),
+        }
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), Error> {
+        self.tail.flush()?;
+        backup::write(self.pool.path(), &self.journal, to)
+    }
+}

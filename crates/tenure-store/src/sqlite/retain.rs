@@ -1,0 +1,53 @@
+//! Owns how long events are kept. Only events are ever dropped, the oldest first; what is active is not one of them.
+
+use tenure_core::Timestamp;
+use tenure_core::event::Cursor;
+
+use super::db::Db;
+use super::tail::FOLD_CHANGES;
+use crate::Error;
+
+/// How many events one step drops: more than the largest usual chunk adds, so that dropping keeps up with folding.
+const STEP_EVENTS: usize = 2 * FOLD_CHANGES;
+
+/// How long events, and with them the ended leases, are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retain {
+    /// Drop what is older, by the ledger's clock.
+    pub age_ms: u64,
+    /// Drop the oldest while `tables.db` uses more. The records count, but are never dropped.
+    pub bytes: u64,
+}
+
+impl Default for Retain {
+    /// 30 days, 10 GB.
+    fn default() -> Retain {
+        Retain { age_ms: 30 * 24 * 3_600 * 1_000, bytes: 10_000_000_000 }
+    }
+}
+
+/// Drops a few events that are too old or too many; says which is now the oldest, if any was dropped.
+pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cursor>, Error> {
+    let is_large = used_bytes(db)? > retain.bytes;
+    // Times are in the order of events, so the too old ones are the first.
+    let oldest_kept = if is_large { u64::MAX } else { now.unix_ms().saturating_sub(retain.age_ms) };
+    let sql = "SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?1) WHERE at < ?2";
+    let limits = [STEP_EVENTS as i64, i64::try_from(oldest_kept).unwrap_or(i64::MAX)];
+    let select = db.connection.prepare_cached(sql);
+    let last: Option<i64> =
+        select.and_then(|mut select| select.query_row(limits, |row| row.get(0))).map_err(db.fail())?;
+    let Some(last) = last else { return Ok(None) };
+    let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
+    for sql in ["DELETE FROM events WHERE seq <= ?1", "DELETE FROM blocks WHERE last <= ?1"] {
+        let delete = db.connection.prepare_cached(sql);
+        delete.and_then(|mut delete| delete.execute([last])).map_err(db.fail())?;
+    }
+    transaction.commit().map_err(db.fail())?;
+    Ok(Some(Cursor(last as u64 + 1)))
+}
+
+/// The pages in use; dropped events leave free pages that are used again.
+fn used_bytes(db: &Db) -> Result<u64, Error> {
+    let pragma = |name| db.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(db.fail());
+    Ok(((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?).max(0) as u64)
+}

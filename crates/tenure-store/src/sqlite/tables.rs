@@ -1,0 +1,285 @@
+//! Owns `tables.db`: the latest value of every record and the events, for reading and for the next start.
+//!
+//! It is always the journal up to some batch, whole: the position is written in the same transaction. `NORMAL` means that
+//! the machine's death can take it back to an earlier position, never to a mixed one, and what the journal has forgotten is
+//! never lost with it, because a batch is forgotten only after a checkpoint that contains it has reached the disk.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
+use tenure_core::event::{Cursor, Event};
+use tenure_core::{Timestamp, Token};
+
+use super::codec::{decode_event, encode_event, encode_record};
+use super::db::{Db, unreadable};
+use super::digest::Digest;
+use crate::Error;
+
+/// How many events share one digest.
+const BLOCK_EVENTS: u64 = 1_024;
+
+pub(super) const SCHEMA: &[&str] = &["
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE records (
+        kind TEXT NOT NULL,
+        id TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE renewals (token INTEGER PRIMARY KEY, expires_at INTEGER NOT NULL) STRICT;
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        resource TEXT,
+        holder TEXT,
+        token INTEGER,
+        value TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX events_by_token ON events (token) WHERE token IS NOT NULL;
+    CREATE TABLE blocks (last INTEGER PRIMARY KEY, first INTEGER NOT NULL, filter BLOB NOT NULL) STRICT;
+    CREATE VIEW leases AS
+        SELECT records.value ->> '$.token' AS token,
+            records.value ->> '$.holder' AS holder,
+            (SELECT group_concat(one.value, ', ') FROM json_each(records.value, '$.resources') AS one) AS resources,
+            coalesce(records.value ->> '$.mode', 'exclusive') AS mode,
+            datetime((records.value ->> '$.acquired_at') / 1000.0, 'unixepoch', 'subsec') AS acquired_at,
+            datetime(coalesce(renewals.expires_at, records.value ->> '$.expires_at') / 1000.0, 'unixepoch', 'subsec')
+                AS expires_at,
+            records.value ->> '$.ttl_ms' AS ttl_ms,
+            records.value ->> '$.within' AS within,
+            records.value -> '$.metadata' AS metadata
+        FROM records LEFT JOIN renewals ON renewals.token = records.value ->> '$.token'
+        WHERE records.kind = 'lease';
+    CREATE VIEW ended_leases AS
+        SELECT token, holder, resource AS resources, substr(kind, 7) AS how,
+            datetime((value ->> '$.acquired_at') / 1000.0, 'unixepoch', 'subsec') AS acquired_at,
+            datetime(at / 1000.0, 'unixepoch', 'subsec') AS ended_at,
+            value ->> '$.by' AS ended_by,
+            value ->> '$.reason' AS reason
+        FROM events WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
+"];
+
+/// The folder decides when to checkpoint.
+const PRAGMAS: &str = "
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA wal_autocheckpoint = 0;
+    PRAGMA cache_size = -16384;
+    PRAGMA temp_store = MEMORY;
+";
+
+/// The writing side of the tables.
+pub(super) struct Tables {
+    pub(super) db: Db,
+    /// The block that is not full yet; nothing when it must be read back from the tables.
+    block: Option<Block>,
+    /// The pages in the write-ahead log after the last transaction.
+    wal_pages: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    first: Cursor,
+    count: u64,
+    digest: Digest,
+}
+
+impl Tables {
+    /// Opens them; makes them if they are not there.
+    pub(super) fn open(path: &Path) -> Result<Tables, Error> {
+        let mut db = Db::create(path)?;
+        db.execute_batch(PRAGMAS)?;
+        db.migrate(SCHEMA)?;
+        let wal_pages = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&wal_pages);
+        let hook = move |_: &mut _, pages: i32| {
+            count.store(pages.max(0) as u64, Ordering::Relaxed);
+            Ok(())
+        };
+        let hooked = db.connection.wal_hook(Some(hook));
+        hooked.map_err(db.fail())?;
+        Ok(Tables { db, block: None, wal_pages })
+    }
+
+    /// Writes a stretch of the journal in one transaction.
+    pub(super) fn fold(&mut self, chunk: &[Arc<Batch>]) -> Result<Head, Error> {
+        let Some(last) = chunk.last() else { return head(&self.db) };
+        let mut block = match self.block.take() {
+            Some(block) => block,
+            None => open_block(&self.db)?,
+        };
+        let fail = self.db.fail();
+        let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
+        Latest::of(chunk).write(&self.db)?;
+        for event in chunk.iter().flat_map(|batch| &batch.events) {
+            insert_event(&self.db, event)?;
+            block.add(event);
+            if block.count >= BLOCK_EVENTS {
+                block.write(&transaction, event.cursor).map_err(fail)?;
+                block = Block::default();
+            }
+        }
+        set_meta(&self.db, "head", &encode_head(last.head)?)?;
+        transaction.commit().map_err(fail)?;
+        self.block = Some(block);
+        Ok(last.head)
+    }
+
+    /// How much the write-ahead log holds.
+    pub(super) fn wal_pages(&self) -> u64 {
+        self.wal_pages.load(Ordering::Relaxed)
+    }
+
+    /// Copies the log into the file as far as readers allow; says whether that was all of it. Then everything folded so
+    /// far is on the disk.
+    pub(super) fn checkpoint(&self) -> Result<bool, Error> {
+        let done = self.db.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        });
+        let (busy, log, copied) = done.map_err(self.db.fail())?;
+        let is_complete = busy == 0 && log == copied;
+        if is_complete {
+            self.wal_pages.store(0, Ordering::Relaxed);
+        }
+        Ok(is_complete)
+    }
+}
+
+/// The latest change of each record in a stretch: what came before it needs no writing.
+struct Latest<'a> {
+    records: BTreeMap<(RecordKind, RecordId), Option<&'a Record>>,
+    renewals: BTreeMap<Token, Timestamp>,
+}
+
+impl<'a> Latest<'a> {
+    fn of(chunk: &'a [Arc<Batch>]) -> Latest<'a> {
+        let mut latest = Latest { records: BTreeMap::new(), renewals: BTreeMap::new() };
+        for change in chunk.iter().flat_map(|batch| &batch.changes) {
+            match change {
+                Change::Put(record) => latest.set(record.kind(), record.id(), Some(record)),
+                Change::Delete(kind, id) => latest.set(*kind, id.clone(), None),
+                Change::Renewed(token, expires_at) => {
+                    latest.renewals.insert(*token, *expires_at);
+                }
+            }
+        }
+        latest
+    }
+
+    fn set(&mut self, kind: RecordKind, id: RecordId, record: Option<&'a Record>) {
+        if let Some(token) = lease_token(kind, &id) {
+            self.renewals.remove(&token);
+        }
+        self.records.insert((kind, id), record);
+    }
+
+    /// A delete of what was never there writes nothing, so a lease that lived and died here costs only its events.
+    fn write(&self, db: &Db) -> Result<(), Error> {
+        let fail = db.fail();
+        let prepare = |sql| db.connection.prepare_cached(sql).map_err(fail);
+        let mut put = prepare("INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)")?;
+        let mut delete = prepare("DELETE FROM records WHERE kind = ?1 AND id = ?2")?;
+        let mut forget = prepare("DELETE FROM renewals WHERE token = ?1")?;
+        let mut renew = prepare("INSERT OR REPLACE INTO renewals VALUES (?1, ?2)")?;
+        for ((kind, id), record) in &self.records {
+            if let Some(token) = lease_token(*kind, id) {
+                forget.execute([token.as_u64() as i64]).map_err(fail)?;
+            }
+            match record {
+                Some(record) => put.execute(params![kind.as_str(), id.0, encode_record(record)?]).map_err(fail)?,
+                None => delete.execute(params![kind.as_str(), id.0]).map_err(fail)?,
+            };
+        }
+        for (token, expires_at) in &self.renewals {
+            renew.execute(params![token.as_u64() as i64, expires_at.unix_ms() as i64]).map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+/// The token of a lease's record.
+pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
+    let is_lease = kind == RecordKind::Lease;
+    is_lease.then(|| u64::from_str_radix(&id.0, 16).ok().map(Token::from_u64)).flatten()
+}
+
+fn insert_event(db: &Db, event: &Event) -> Result<(), Error> {
+    let resources: Vec<String> = event.resources.iter().map(ToString::to_string).collect();
+    let row = params![
+        event.cursor.0 as i64,
+        event.at.unix_ms() as i64,
+        event.kind.as_str(),
+        (!resources.is_empty()).then(|| resources.join(", ")),
+        event.holder.as_ref().map(|holder| holder.as_str()),
+        event.token.map(|token| token.as_u64() as i64),
+        encode_event(event)?,
+    ];
+    let insert = db.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+    insert.and_then(|mut insert| insert.execute(row)).map(drop).map_err(db.fail())
+}
+
+impl Block {
+    fn add(&mut self, event: &Event) {
+        if self.count == 0 {
+            self.first = event.cursor;
+        }
+        self.count += 1;
+        self.digest.add(event);
+    }
+
+    fn write(&self, connection: &Connection, last: Cursor) -> Result<(), rusqlite::Error> {
+        let mut insert = connection.prepare_cached("INSERT INTO blocks VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![last.0 as i64, self.first.0 as i64, self.digest.filter()]).map(drop)
+    }
+}
+
+/// The block that was not full when the tables were written last.
+fn open_block(db: &Db) -> Result<Block, Error> {
+    let sql = "SELECT value FROM events WHERE seq > (SELECT coalesce(max(last), 0) FROM blocks) ORDER BY seq";
+    let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
+    let mut rows = statement.query([]).map_err(db.fail())?;
+    let mut block = Block::default();
+    while let Some(row) = rows.next().map_err(db.fail())? {
+        let value = row.get_ref(0).map_err(db.fail())?.as_str().unwrap_or_default();
+        block.add(&decode_event(&db.path, value)?);
+    }
+    Ok(block)
+}
+
+/// The position of the tables in the journal.
+pub(super) fn head(db: &Db) -> Result<Head, Error> {
+    match meta(db, "head")? {
+        Some(text) => serde_json::from_str(&text).map_err(|why| unreadable(&db.path, "its position", why)),
+        None => Ok(Head::default()),
+    }
+}
+
+pub(super) fn encode_head(head: Head) -> Result<String, Error> {
+    serde_json::to_string(&head).map_err(|source| Error::Value {
+        what: "the position".into(),
+        doing: "written",
+        source,
+    })
+}
+
+pub(super) fn meta(db: &Db, key: &str) -> Result<Option<String>, Error> {
+    let select = db.connection.prepare_cached("SELECT value FROM meta WHERE key = ?1");
+    select.and_then(|mut select| select.query_row([key], |row| row.get(0)).optional()).map_err(db.fail())
+}
+
+pub(super) fn set_meta(db: &Db, key: &str, value: &str) -> Result<(), Error> {
+    let set = db.connection.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)");
+    set.and_then(|mut set| set.execute([key, value])).map(drop).map_err(db.fail())
+}
+
+/// The oldest event kept, if there is any.
+pub(super) fn first_event(db: &Db) -> Result<Option<Cursor>, Error> {
+    let first: Option<i64> =
+        db.connection.query_row("SELECT min(seq) FROM events", [], |row| row.get(0)).map_err(db.fail())?;
+    Ok(first.map(|cursor| Cursor(cursor as u64)))
+}

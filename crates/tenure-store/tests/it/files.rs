@@ -1,0 +1,448 @@
+//! What only a store with files has: its lock, its errors, its folding, backup, check and retention.
+
+use std::fs;
+use std::path::Path;
+
+use tenure_core::change::Change;
+use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::{Epoch, Token};
+use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
+
+use super::common::{Pen, at, commit, event, lease, records, start};
+
+fn open(dir: &Path) -> Sqlite {
+    Sqlite::open(dir, Options::default()).expect("opens")
+}
+
+fn unfolded() -> Options {
+    Options { folding: false, ..Options::default() }
+}
+
+fn open_error(dir: &Path) -> Error {
+    match Sqlite::open(dir, Options::default()) {
+        Ok(_) => panic!("{} opened", dir.display()),
+        Err(why) => why,
+    }
+}
+
+/// Grants `count` leases, one batch each, and ends every second one.
+fn fill(store: &mut dyn Store, pen: &mut Pen, tokens: std::ops::Range<u64>) {
+    for number in tokens {
+        let lease = lease(number, &format!("agent-{}", number % 7), &[&format!("path:src/{number}.rs")]);
+        commit(store, &pen.grant(&lease));
+        if number % 2 == 0 {
+            commit(store, &pen.end(EventKind::LeaseReleased, &lease));
+        }
+    }
+}
+
+fn all_events(store: &dyn Store) -> Vec<Event> {
+    let reader = store.reader();
+    let (mut events, mut after) = (Vec::new(), Cursor(0));
+    loop {
+        let page = reader.events(&EventQuery::after(after, 1_000)).expect("events");
+        events.extend(page.events);
+        after = page.next;
+        if !page.more {
+            return events;
+        }
+    }
+}
+
+#[test]
+fn a_second_process_is_told_who_has_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let why = open_error(dir.path());
+    assert!(matches!(&why, Error::InUse { pid: Some(pid), .. } if *pid == std::process::id()), "{why:?}");
+    let text = why.to_string();
+    assert!(
+        text.contains(&std::process::id().to_string()) && text.contains(&dir.path().display().to_string()),
+        "{text}"
+    );
+    assert!(matches!(check(dir.path()), Err(Error::InUse { .. })), "a check needs it to be at rest");
+    drop(store);
+    open(dir.path());
+}
+
+#[test]
+fn a_reader_that_outlives_its_store_does_not_keep_the_next_one_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    commit(&mut store, &pen.grant(&lease(1, "ada", &["task:1"])));
+    let reader = store.reader();
+    drop(store);
+    let mut next = open(dir.path());
+    assert_eq!(records(&mut next).len(), 1);
+    assert_eq!(reader.events(&EventQuery::after(Cursor(0), 9)).expect("events").events.len(), 1);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    for name in ["journal.db", "tables.db"] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
+        let path = dir.path().join(name);
+        rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        let why = open_error(dir.path());
+        assert!(matches!(&why, Error::Newer { path: found, .. } if *found == path), "{why}");
+        assert!(why.to_string().contains("99"), "{why}");
+        assert!(!check(dir.path()).expect("a report").is_ok());
+    }
+}
+
+#[test]
+fn records_and_events_of_a_newer_version_are_refused_not_left_out() {
+    for change in [
+        "INSERT INTO records VALUES ('wormhole', '1', '{}')",
+        "UPDATE events SET value = replace(value, 'lease.granted', 'wormhole.opened')",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let mut pen = start(&mut store);
+        commit(&mut store, &pen.grant(&lease(1, "ada", &["task:1"])));
+        drop(store);
+        rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute(change, []).unwrap();
+        let mut store = open(dir.path());
+        let loaded = store.load(&mut |_| {});
+        let read = store.reader().events(&EventQuery::after(Cursor(0), 9));
+        let why = loaded.err().or(read.err()).expect("refused");
+        assert!(matches!(why, Error::Newer { .. }) && why.to_string().contains("wormhole"), "{why}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_named() {
+    for name in ["journal.db", "tables.db"] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(name), "this is a diary, not a database. ".repeat(100)).unwrap();
+        let why = open_error(dir.path());
+        assert!(matches!(&why, Error::Corrupt { path, .. } if path.ends_with(name)), "{why:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch("CREATE TABLE x (y)").unwrap();
+    assert!(open_error(dir.path()).to_string().contains("not one of tenure"));
+}
+
+#[test]
+fn a_damaged_page_is_found_by_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..200);
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    let path = dir.path().join("tables.db");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 512].fill(0xa5);
+    fs::write(&path, bytes).unwrap();
+    let report = check(dir.path()).expect("a report");
+    assert!(!report.is_ok(), "{report:?}");
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_refused() {
+    for lost in ["journal.db", "tables.db"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let mut pen = start(&mut store);
+        fill(&mut store, &mut pen, 1..20);
+        store.flush().expect("folds");
+        fill(&mut store, &mut pen, 20..40);
+        drop(store);
+        fs::remove_file(dir.path().join(lost)).unwrap();
+        let why = open_error(dir.path());
+        assert!(matches!(why, Error::OutOfStep { .. }), "{lost}: {why}");
+    }
+}
+
+#[test]
+fn the_journal_is_trimmed_only_up_to_a_finished_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..100);
+    assert_eq!(store.reader().stats().folded.seq, 0, "nothing was folded");
+    let rows = |store: &Sqlite| store.reader().stats().head.seq - store.reader().stats().checkpointed_seq;
+    assert_eq!(rows(&store), pen.head.seq);
+    store.flush().expect("folds");
+    let stats = store.reader().stats();
+    assert_eq!((stats.lag(), stats.lag_ms(), stats.checkpointed_seq), (0, 0, pen.head.seq));
+    fill(&mut store, &mut pen, 100..200);
+    let flushed = stats.checkpointed_seq;
+    drop(store);
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    let first: i64 = journal.query_row("SELECT min(seq) FROM journal", [], |row| row.get(0)).unwrap();
+    assert_eq!(first as u64, flushed + 1, "trimmed up to the checkpoint and no further");
+}
+
+#[test]
+fn a_reader_in_the_way_of_a_checkpoint_keeps_the_journal_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    store.flush().expect("folds");
+    let before = store.reader().stats().checkpointed_seq;
+    let reading = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    reading.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    fill(&mut store, &mut pen, 20..40);
+    store.flush().expect("folds");
+    let stats = store.reader().stats();
+    assert_eq!((stats.folded.seq, stats.checkpointed_seq), (pen.head.seq, before));
+    drop(reading);
+    fill(&mut store, &mut pen, 40..41);
+    store.flush().expect("folds");
+    assert_eq!(store.reader().stats().checkpointed_seq, pen.head.seq);
+}
+
+#[test]
+fn a_lease_that_lived_and_died_unfolded_writes_only_its_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    let short = lease(1, "ada", &["task:1"]);
+    commit(&mut store, &pen.grant(&short));
+    commit(&mut store, &pen.renew(1, 99_000));
+    commit(&mut store, &pen.end(EventKind::LeaseExpired, &short));
+    drop(store);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    let count = |table: &str| -> i64 {
+        tables.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count("records"), count("renewals"), count("events")), (0, 0, 2));
+}
+
+#[test]
+fn people_can_read_the_leases_with_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    let (gone, held) = (lease(1, "ada", &["task:1"]), lease(2, "bob", &["path:a", "path:b"]));
+    commit(&mut store, &pen.grant(&gone));
+    commit(&mut store, &pen.end(EventKind::LeaseReleased, &gone));
+    commit(&mut store, &pen.grant(&held));
+    store.flush().expect("folds");
+    commit(&mut store, &pen.renew(2, 60_000));
+    drop(store);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    let row = |sql: &str| -> Vec<String> {
+        tables
+            .query_row(sql, [], |row| (0..row.as_ref().column_count()).map(|at| row.get(at)).collect())
+            .expect("a row")
+    };
+    assert_eq!(
+        row("SELECT CAST(token AS TEXT), holder, resources, mode, acquired_at, expires_at FROM leases"),
+        ["2", "bob", "path:a, path:b", "exclusive", "2023-11-14 22:13:20.000", "2023-11-14 22:14:20.000"]
+    );
+    assert_eq!(row("SELECT CAST(token AS TEXT), holder, how FROM ended_leases"), ["1", "ada", "released"]);
+}
+
+#[test]
+fn a_backup_taken_while_commits_run_opens_as_a_store_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..300);
+    let (held_before, head_before) = (records(&mut store), pen.head);
+    let file = dir.path().join("backup.tenure");
+    let reader = store.reader();
+    let to = file.clone();
+    let backup = std::thread::spawn(move || reader.backup(&to));
+    let mut next = 300;
+    while !backup.is_finished() {
+        fill(&mut store, &mut pen, next..next + 1);
+        next += 1;
+    }
+    backup.join().unwrap().expect("a backup");
+    assert!(check(&file).expect("a report").is_ok());
+    let restored = tempfile::tempdir().unwrap();
+    fs::copy(&file, restored.path().join("tables.db")).unwrap();
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
+    let mut copy = open(restored.path());
+    let head = copy.load(&mut |_| {}).expect("load");
+    assert!(head_before.seq <= head.seq && head.seq <= pen.head.seq);
+    let found = records(&mut copy);
+    assert!(held_before.iter().all(|record| found.contains(record)), "nothing held before is missing");
+    assert_eq!(all_events(&copy).len() as u64, head.cursor.0);
+    let mut pen = start(&mut copy);
+    assert!(pen.head.epoch > Epoch(1_000), "no token can be granted twice: {:?}", pen.head.epoch);
+    let token = Token::start_of(pen.head.epoch).next().as_u64();
+    commit(&mut copy, &pen.grant(&lease(token, "eve", &["task:new"])));
+    drop(copy);
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
+    assert_eq!(records(&mut open(restored.path())).len(), found.len() + 1);
+}
+
+#[test]
+fn a_backup_overwrites_nothing_and_leaves_nothing_half_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = dir.path().join("precious");
+    fs::write(&file, "mine").unwrap();
+    assert!(matches!(store.reader().backup(&file), Err(Error::Exists { .. })));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    let nowhere = dir.path().join("no/such/place");
+    assert!(matches!(store.reader().backup(&nowhere), Err(Error::Io { .. })));
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
+}
+
+#[test]
+fn the_check_finds_what_does_not_fit() {
+    let cases = [
+        ("tables.db", "DELETE FROM records WHERE id = '00000000000003'", "no record"),
+        ("tables.db", "DELETE FROM events WHERE seq = 5", "stands where event 5 belongs"),
+        ("tables.db", "UPDATE events SET value = replace(value, 'agent-3', 'agent-4') WHERE seq = 4", "differs"),
+        ("tables.db", "UPDATE records SET value = replace(value, 'agent-3', 'agent-4')", "differs"),
+        (
+            "tables.db",
+            "UPDATE events SET value = replace(value, 'src/3.rs', 'src/1.rs') WHERE seq = 4",
+            "while agent-1 held",
+        ),
+        ("journal.db", "DELETE FROM journal WHERE seq = 4", "the journal has no batch 4"),
+    ];
+    for (file, damage, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let mut pen = start(&mut store);
+        fill(&mut store, &mut pen, 1..10);
+        drop(store);
+        let db = rusqlite::Connection::open(dir.path().join(file)).unwrap();
+        assert!(db.execute(damage, []).unwrap() > 0, "{damage}");
+        drop(db);
+        let report = check(dir.path()).expect("a report");
+        assert!(report.problems.iter().any(|text| text.contains(expected)), "{damage}: {:?}", report.problems);
+    }
+}
+
+#[test]
+fn the_check_reads_what_only_the_journal_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    store.flush().expect("folds");
+    fill(&mut store, &mut pen, 20..30);
+    commit(&mut store, &pen.grant(&lease(99, "eve", &["path:src/21.rs"])));
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let report = check(copy.path()).expect("a report");
+    assert_eq!((report.unfolded, report.head), (16, pen.head));
+    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+    assert!(report.problems[0].contains("eve got path:src/21.rs"), "{:?}", report.problems);
+}
+
+#[test]
+fn old_events_are_dropped_and_live_records_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let retain = Retain { age_ms: 10_000, ..Retain::default() };
+    let mut store = Sqlite::open(dir.path(), Options { retain, ..unfolded() }).expect("opens");
+    let mut pen = start(&mut store);
+    let held = lease(1, "ada", &["task:1"]);
+    commit(&mut store, &pen.grant(&held));
+    for ms in 1..30 {
+        let other = lease(ms + 1, "bob", &["task:2"]);
+        let later = |kind| Event { at: at(ms * 1_000), ..event(kind, &other) };
+        let both = vec![later(EventKind::LeaseGranted), later(EventKind::LeaseReleased)];
+        commit(&mut store, &pen.batch(vec![], both));
+    }
+    store.flush().expect("folds");
+    let reader = store.reader();
+    let first = reader.first_cursor().expect("first");
+    let events = all_events(&store);
+    assert_eq!(events[0].cursor, first);
+    assert_eq!(events[0].at, at(19_000), "10 s before the last");
+    assert_eq!(reader.stats().events_kept(), events.len() as u64);
+    assert_eq!(records(&mut store).len(), 1);
+    assert_eq!(reader.ended(Token::from_u64(5)).expect("ended"), None);
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    assert_eq!(open(dir.path()).reader().first_cursor().expect("first"), first);
+}
+
+#[test]
+fn events_beyond_the_size_are_dropped_oldest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let retain = Retain { bytes: 3_000_000, ..Retain::default() };
+    let mut store = Sqlite::open(dir.path(), Options { retain, ..unfolded() }).expect("opens");
+    let mut pen = start(&mut store);
+    commit(&mut store, &pen.grant(&lease(1, "ada", &["task:1"])));
+    for turn in 0..30 {
+        let some =
+            (0..1_000).map(|number| event(EventKind::LeaseRenewed, &lease(1 + turn + number, "ada", &["task:1"])));
+        commit(&mut store, &pen.batch(vec![], some.collect()));
+        store.flush().expect("folds");
+    }
+    let stats = store.reader().stats();
+    assert!(stats.first_cursor > Cursor(10_000) && stats.events_kept() > 1_000, "{stats:?}");
+    assert_eq!(all_events(&store).len() as u64, stats.events_kept());
+    assert_eq!(records(&mut store).len(), 1);
+    assert!(stats.tables_bytes < 10_000_000, "{stats:?}");
+}
+
+#[test]
+fn filters_find_events_across_many_blocks_in_bounded_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    for turn in 0..60u64 {
+        let some = (0..1_000u64).map(|number| {
+            let name = if (turn, number) == (7, 77) || (turn, number) == (55, 5) { "rare" } else { "common" };
+            event(EventKind::LeaseGranted, &lease(turn * 1_000 + number + 1, name, &[&format!("path:{turn}/{number}")]))
+        });
+        commit(&mut store, &pen.batch(vec![], some.collect()));
+    }
+    store.flush().expect("folds");
+    let reader = store.reader();
+    let search = |mut query: EventQuery| {
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = reader.events(&query).expect("events");
+            found.extend(page.events.iter().map(|event| event.cursor.0));
+            pages += 1;
+            match query.order {
+                tenure_store::Order::OldestFirst => query.after = page.next,
+                tenure_store::Order::NewestFirst => query.before = Some(page.next),
+            }
+            if !page.more {
+                return (found, pages);
+            }
+        }
+    };
+    let rare = EventQuery { holder: Some(super::common::holder("rare")), ..EventQuery::after(Cursor(0), 10) };
+    assert_eq!(search(rare.clone()), (vec![7_078, 55_006], 1), "digests rule the other blocks out");
+    let newest = EventQuery { order: tenure_store::Order::NewestFirst, ..rare.clone() };
+    assert_eq!(search(newest), (vec![55_006, 7_078], 1));
+    let over = EventQuery { resource: Some(super::common::resource("path:31/5")), ..EventQuery::after(Cursor(0), 10) };
+    assert_eq!(search(over).0, [31_006]);
+    let dense = EventQuery { kinds: vec![EventKind::LeaseGranted], token: None, ..rare };
+    let none = EventQuery { resource: Some(super::common::resource("task:9")), ..dense };
+    assert_eq!(search(none).0, [0u64; 0]);
+}
+
+#[test]
+fn a_failed_commit_poisons_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    commit(&mut store, &pen.grant(&lease(1, "ada", &["task:1"])));
+    // The same number twice: SQLite refuses the row, as it would refuse one that another writer had written.
+    let other = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    let locked = other.execute("INSERT INTO journal VALUES (2, 1, 0, 0, 0, '[]', '[]')", []);
+    assert!(locked.is_err(), "the journal is locked against everyone else");
+    drop(store);
+    other.execute("CREATE TRIGGER full BEFORE INSERT ON journal BEGIN SELECT RAISE(ABORT, 'broken'); END", []).unwrap();
+    drop(other);
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    let batch = pen.batch(vec![Change::Renewed(Token::from_u64(1), at(1))], vec![]);
+    let failed = store.commit(&batch);
+    assert!(matches!(&failed, Err(CommitError::Failed(Error::Database { .. }))), "{failed:?}");
+    assert!(matches!(store.commit(&batch), Err(CommitError::Failed(Error::Poisoned))));
+}
