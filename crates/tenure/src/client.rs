@@ -180,10 +180,8 @@ impl Client {
         let asked = request.wait.unwrap_or_default();
         let start = self.now();
         let mut pause = Pause::new(asked.saturating_add(self.shared.patience));
+        let mut left = asked;
         loop {
-            // A try that comes later waits for what is left of the wait.
-            let left = asked.saturating_sub(self.now().since(start));
-            request.wait = request.wait.map(|_| left);
             let mut call = self.call(Method::POST, "/v1/leases").body(request.body(self.holder()));
             call.key = Some(key.clone());
             call.timeout = self.shared.timeout.saturating_add(left);
@@ -192,6 +190,9 @@ impl Client {
                 Ok(info) => return Err(over(&info)),
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
             }
+            // The next try waits for what is left of the wait.
+            left = asked.saturating_sub(self.now().since(start));
+            request.wait = request.wait.map(|_| left);
         }
     }
 

@@ -43,8 +43,6 @@ mod guard;
 mod model;
 mod request;
 mod sse;
-#[cfg(test)]
-mod testing;
 mod transport;
 
 pub use client::{Client, ClientBuilder, DEFAULT_URL};
