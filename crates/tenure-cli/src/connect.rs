@@ -15,7 +15,7 @@ pub(crate) struct Connect {
     #[arg(long, global = true, env = "TENURE_URL", default_value = tenure::DEFAULT_URL, value_name = "URL")]
     url: String,
 
-    /// In whose name to act [default: you@host, for 'run' you@host:pid]
+    /// In whose name to act [default: you@host, for 'run' you@host:pid; with an API key, the key's own name]
     #[arg(long, global = true, env = "TENURE_HOLDER", value_name = "NAME")]
     holder: Option<String>,
 
@@ -28,9 +28,14 @@ impl Connect {
     /// A client in the name that was given, or in this one. The API key comes from `TENURE_API_KEY`: on a command line
     /// every other user of the machine could read it.
     pub(crate) fn client(&self, default_holder: String, patience: Duration) -> Result<Client, Failure> {
-        let holder = self.holder.clone().filter(|name| !name.is_empty()).unwrap_or(default_holder);
-        let mut builder = Client::builder().url(&self.url).holder(holder).patience(patience);
-        if let Some(key) = std::env::var("TENURE_API_KEY").ok().filter(|key| !key.is_empty()) {
+        let key = std::env::var("TENURE_API_KEY").ok().filter(|key| !key.is_empty());
+        // A key says which names it may use, and the server knows the name if there is only one.
+        let default_holder = key.is_none().then_some(default_holder);
+        let mut builder = Client::builder().url(&self.url).patience(patience);
+        if let Some(holder) = self.holder.clone().filter(|name| !name.is_empty()).or(default_holder) {
+            builder = builder.holder(holder);
+        }
+        if let Some(key) = key {
             builder = builder.api_key(key);
         }
         if let Some(file) = &self.ca {

@@ -70,7 +70,7 @@ fn exit(why: &Refusal) -> Exit {
         | Refusal::KeyReused => Exit::CONFLICT,
         Refusal::WaitTimedOut(_) => Exit::TIMED_OUT,
         Refusal::Lost(_) => Exit::LOST,
-        Refusal::UnknownLease => Exit::NOT_FOUND,
+        Refusal::UnknownLease | Refusal::Gone => Exit::NOT_FOUND,
         Refusal::BadRequest { .. } => Exit::USAGE,
         Refusal::Unauthorized | Refusal::Forbidden => Exit::DENIED,
         Refusal::Overloaded | Refusal::Unavailable => Exit::UNAVAILABLE,

@@ -132,6 +132,8 @@ pub enum Refusal {
     WithinOver,
     /// The idempotency key was used for a different request.
     KeyReused,
+    /// The events asked for are no longer kept.
+    Gone,
     /// The request has wrong fields.
     BadRequest {
         /// Which, and what is wrong with them.
@@ -221,6 +223,7 @@ impl Problem {
             "limit_reached" => Refusal::LimitReached,
             "within_over" => Refusal::WithinOver,
             "key_reused" => Refusal::KeyReused,
+            "gone" => Refusal::Gone,
             "bad_request" => Refusal::BadRequest { errors: self.member("errors").unwrap_or_default() },
             "unauthorized" => Refusal::Unauthorized,
             "forbidden" => Refusal::Forbidden,

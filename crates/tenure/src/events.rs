@@ -108,8 +108,16 @@ impl Events {
         };
         let messages = open.parser.feed(&bytes).map_err(|error| bad_event("too long", error))?;
         for message in messages {
-            let event = serde_json::from_slice(&message.0).map_err(|error| bad_event("not an event", error))?;
-            self.ready.push_back(event);
+            match message.data {
+                Some(data) => {
+                    let event = serde_json::from_slice(&data).map_err(|error| bad_event("not an event", error))?;
+                    self.ready.push_back(event);
+                }
+                // Where the stream starts. Without it, a connection that breaks before the first event would go on from
+                // a later present.
+                None if self.ready.is_empty() => self.last = message.id.or(self.last),
+                None => {}
+            }
         }
         Ok(())
     }

@@ -3,9 +3,13 @@
 /// A line longer than this is not an event of ours.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// One event: the bytes of its `data` lines. Comments and other fields are not kept.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Message(pub(crate) Vec<u8>);
+/// One message: its `id` and the bytes of its `data` lines. A message may have only one of them: an id alone says from
+/// where the stream goes on. Comments and other fields are not kept.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) id: Option<u64>,
+    pub(crate) data: Option<Vec<u8>>,
+}
 
 /// A line or an event grew beyond its bound.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +20,7 @@ pub(crate) struct TooLong;
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     line: Vec<u8>,
-    data: Vec<u8>,
-    has_data: bool,
+    message: Message,
     after_cr: bool,
 }
 
@@ -37,7 +40,7 @@ impl Parser {
                 }
                 _ => self.line.push(byte),
             }
-            if self.line.len() + self.data.len() > LINE_BYTES_MAX {
+            if self.line.len() + self.message.data.as_ref().map_or(0, Vec::len) > LINE_BYTES_MAX {
                 return Err(TooLong);
             }
         }
@@ -46,32 +49,46 @@ impl Parser {
 
     fn end_of_line(&mut self, line: &[u8]) -> Option<Message> {
         if line.is_empty() {
-            let data = std::mem::take(&mut self.data);
-            return std::mem::take(&mut self.has_data).then_some(Message(data));
+            let message = std::mem::take(&mut self.message);
+            return (message != Message::default()).then_some(message);
         }
-        let value = line.strip_prefix(b"data:")?;
-        if std::mem::replace(&mut self.has_data, true) {
-            self.data.push(b'\n');
+        if let Some(value) = field(line, b"id:") {
+            self.message.id = std::str::from_utf8(value).ok().and_then(|id| id.parse().ok());
         }
-        self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+        if let Some(value) = field(line, b"data:") {
+            match &mut self.message.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                none => *none = Some(value.to_vec()),
+            }
+        }
         None
     }
+}
+
+/// The value of a field: what stands behind its name and one blank.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let value = line.strip_prefix(name)?;
+    Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(chunks: &[&str]) -> Vec<String> {
+    fn read(chunks: &[&str]) -> Vec<(Option<u64>, Option<String>)> {
         let mut parser = Parser::default();
         let messages = chunks.iter().flat_map(|chunk| parser.feed(chunk.as_bytes()).unwrap());
-        messages.map(|Message(data)| String::from_utf8(data).unwrap()).collect()
+        messages.map(|Message { id, data }| (id, data.map(|data| String::from_utf8(data).unwrap()))).collect()
     }
 
     #[test]
     fn events_are_the_same_however_the_bytes_are_cut_and_lines_end() {
-        let text = ": hello\n\nid: 7\nevent: lease.granted\ndata: {\"a\":1}\n\ndata:x\ndata: y\n\nretry: 5\n\n";
-        let expected = ["{\"a\":1}", "x\ny"];
+        let text = ": hello\n\nid:5\n\nid: 7\nevent: lease.granted\ndata: {\"a\":1}\n\ndata:x\ndata: y\n\nretry: 5\n\n";
+        let text_of = |data: &str| Some(data.to_owned());
+        let expected = [(Some(5), None), (Some(7), text_of("{\"a\":1}")), (None, text_of("x\ny"))];
         for ending in ["\n", "\r", "\r\n"] {
             let text = text.replace('\n', ending);
             assert_eq!(read(&[&text]), expected);

@@ -68,6 +68,7 @@ async fn every_code_of_the_server_becomes_its_refusal() {
         (429, "limit_reached", Refusal::LimitReached),
         (409, "within_over", Refusal::WithinOver),
         (422, "key_reused", Refusal::KeyReused),
+        (410, "gone", Refusal::Gone),
         (400, "bad_request", Refusal::BadRequest { errors: Vec::new() }),
         (401, "unauthorized", Refusal::Unauthorized),
         (403, "forbidden", Refusal::Forbidden),

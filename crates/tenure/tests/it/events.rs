@@ -37,6 +37,16 @@ async fn a_broken_stream_goes_on_where_it_broke() {
 }
 
 #[tokio::test]
+async fn a_stream_that_breaks_before_its_first_event_skips_nothing() {
+    let fake = Fake::start();
+    fake.once(EVENTS, stream("id: 40\n\n")).once(EVENTS, stream(&event(41)));
+    let mut events = fake.client().watch(EventQuery::default());
+    assert_eq!(events.next().await.unwrap().cursor, 41);
+    let asked = fake.seen(EVENTS);
+    assert_eq!((asked[0].header("last-event-id"), asked[1].header("last-event-id")), (None, Some("40")));
+}
+
+#[tokio::test]
 async fn a_refused_stream_is_an_error_and_ends_as_a_stream() {
     let fake = Fake::start();
     fake.once(EVENTS, Reply::Json(400, json!({ "code": "bad_request", "detail": "no such kind" })));
