@@ -284,8 +284,20 @@ mod tests {
         ] {
             assert_eq!(Resource::parse(text), Err(why), "{text:?}");
         }
-        let long = format!("path:{}", "a".repeat(RESOURCE_BYTES_MAX));
-        assert!(matches!(Resource::parse(&long), Err(TooLong { .. })));
+    }
+
+    #[test]
+    fn r1_lengths_are_allowed_up_to_their_last_byte() {
+        let named = |bytes: usize| format!("task:{}", "a".repeat(bytes - "task:".len()));
+        assert!(Resource::parse(&named(RESOURCE_BYTES_MAX)).is_ok());
+        let bytes = RESOURCE_BYTES_MAX + 1;
+        assert_eq!(Resource::parse(&named(bytes)), Err(ResourceError::TooLong { bytes }));
+        // U+0958 has three bytes and its normal form six.
+        let grows = format!("task:{}", "\u{958}".repeat(RESOURCE_BYTES_MAX / 3 - 2));
+        assert!(matches!(Resource::parse(&grows), Err(ResourceError::TooLong { .. })));
+        assert!(Resource::parse(&format!("{}:x", "k".repeat(KIND_BYTES_MAX))).is_ok());
+        assert_eq!(Resource::parse(&format!("{}:x", "k".repeat(KIND_BYTES_MAX + 1))), Err(ResourceError::BadKind));
+        assert!(Resource::parse("a-b_c.d9:x").is_ok());
     }
 
     #[test]
