@@ -48,7 +48,7 @@ use crate::command::{Command, Grant, WaiterId};
 use crate::event::Event;
 use crate::lease::Lease;
 use crate::refusal::Refusal;
-use crate::{Epoch, Resource, Timestamp, Token};
+use crate::{Resource, Timestamp, Token};
 
 /// What commands are decided with, and what they leave behind. One turn serves a whole batch.
 pub struct Turn<'a> {
@@ -116,11 +116,6 @@ impl Ledger {
     /// Where the ledger stands; the batch's number is the engine's to count.
     pub fn head(&self) -> Head {
         self.head
-    }
-
-    /// The epoch it was opened in.
-    pub fn epoch(&self) -> Epoch {
-        self.head.epoch
     }
 
     /// When something lapses next, if nothing is renewed until then.

@@ -246,7 +246,12 @@ fn l7_a_retry_under_the_same_key_gets_the_same_grant_and_another_request_does_no
     desk.release(&first);
     let Acquired::Granted(again) = desk.apply(keyed("task:1")) else { panic!() };
     assert_eq!((again.lease.token, again.ended), (first.token, Some(End::Released)));
-    desk.after(limits::IDEMPOTENCY_KEEP_MS);
+    desk.now += limits::IDEMPOTENCY_KEEP_MS;
+    let is_durable = desk.turn(|ledger, turn| {
+        ledger.apply(turn, Tick);
+        turn.is_durable()
+    });
+    assert!(is_durable, "a key that is forgotten in memory only would be back after a restart");
     assert_ne!(desk.granted(keyed("task:1")).token, first.token);
 }
 
@@ -509,6 +514,38 @@ fn l15_what_is_too_much_is_refused_and_the_bound_is_said() {
         let Refusal::LimitReached { max: said, .. } = desk.refused(request) else { panic!() };
         assert_eq!(said, max);
     }
+}
+
+#[test]
+fn l15_what_is_exactly_at_a_bound_is_allowed() {
+    let mut desk = Desk::new();
+    let many = (0..limits::RESOURCES_PER_ACQUIRE_MAX).map(|n| resource(&format!("task:{n}")));
+    let note = serde_json::value::to_raw_value(&"x".repeat(limits::METADATA_BYTES_MAX - 2)).unwrap();
+    desk.granted(Acquire {
+        metadata: Some(note),
+        wait_ms: Some(limits::WAIT_MS_MAX),
+        grace_ms: limits::GRACE_MS_MAX as u32,
+        key: Some("k".repeat(limits::IDEMPOTENCY_KEY_BYTES_MAX).into()),
+        ..Acquire::new(many, holder("ann"), ttl(limits::TTL_MS_MAX))
+    });
+}
+
+#[test]
+fn l15_a_wait_among_too_many_to_be_sure_of_is_refused_not_granted_unseen() {
+    let mut desk = Desk::new();
+    // One who waits within its own lease may pass others, so that nobody's place tells who waits for whom.
+    let whole = desk.take("intent:x/*", "nan");
+    desk.granted(Acquire { within: Some(whole.token), ..acquire("intent:x/s", "nan") });
+    desk.take("task:cold", "bob");
+    desk.take("task:hot", "ann");
+    for n in 0..500 {
+        desk.queued(wait("task:hot", &format!("cid-{n}")));
+    }
+    desk.queued(wait("task:cold", "dan"));
+    let shy = Acquire { within: Some(whole.token), ..wait("task:hot", "nan") };
+    desk.queued(shy);
+    let Refusal::LimitReached { max, .. } = desk.refused(wait("task:cold", "ann")) else { panic!() };
+    assert_eq!(max, limits::DEADLOCK_EDGES_MAX);
 }
 
 #[test]
