@@ -52,3 +52,8 @@ pub use guard::{Lease, Loss, State};
 pub use model::{By, Check, Conflict, Ended, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 pub use request::{Acquire, EventQuery, LeaseQuery};
 pub use tenure_core::{Holder, LeaseId, Resource, Token};
+
+/// The snippets of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
