@@ -57,7 +57,7 @@ impl Engine {
             return Ok(());
         }
         let first = self.read(|reader| reader.first_cursor()).await?;
-        if cursor.next() < first || cursor > last {
+        if cursor > last || cursor.next() < first {
             return Err(Lagging::Gone { asked: cursor, first, last });
         }
         Ok(())

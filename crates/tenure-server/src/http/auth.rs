@@ -2,8 +2,6 @@
 //!
 //! A holder is a name, never a credential. Without keys every name is believed; with keys a name must be one of the key's.
 
-use std::str::FromStr;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -127,10 +125,4 @@ pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &'static str) -> Res
     }
     let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::field(name, "the header is not UTF-8"))?;
     Ok(Some(text))
-}
-
-/// The value of a header that may come once, read as something.
-pub(crate) fn header_as<T: FromStr>(headers: &HeaderMap, name: &'static str, what: &str) -> Result<Option<T>, Problem> {
-    let parse = |text: &str| text.parse().map_err(|_| Problem::field(name, format!("the header is not {what}")));
-    header_text(headers, name)?.map(parse).transpose()
 }

@@ -31,19 +31,25 @@ impl FromRequest<App> for Payload {
 }
 
 impl Payload {
-    /// The body as JSON of a known form.
-    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        if self.0.is_empty() {
-            return Err(Problem::new(Code::BadRequest, "the request needs a JSON body"));
+    /// The body as a JSON object of a known form.
+    pub(crate) fn object<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        // A list would be read as the fields in their order, which nobody means.
+        match self.0.trim_ascii_start().first() {
+            Some(b'{') => self.json(),
+            _ => Err(Problem::new(Code::BadRequest, "the request needs a JSON object as its body")),
         }
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         // Checked first: a string in an unread part would pass otherwise.
         let text = std::str::from_utf8(&self.0).map_err(|_| Problem::new(Code::BadRequest, "the body is not UTF-8"))?;
         serde_json::from_str(text).map_err(|error| in_words::<T>(text, &error))
     }
 
-    /// The body as JSON, or nothing at all.
-    pub(crate) fn json_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
-        if self.0.is_empty() { Ok(T::default()) } else { self.json() }
+    /// The body as a JSON object, or nothing at all.
+    pub(crate) fn object_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+        if self.0.is_empty() { Ok(T::default()) } else { self.object() }
     }
 
     /// As it came.

@@ -17,11 +17,11 @@ use tenure_store::EventQuery;
 
 use super::history::EventPageView;
 use super::model::EventView;
-use super::query::Params;
+use super::query::{Params, parse_cursor};
 use crate::engine::feed::Unseen;
 use crate::engine::{Engine, Follower, Lagging};
 use crate::http::App;
-use crate::http::auth::{Caller, header_as};
+use crate::http::auth::{Caller, header_text};
 use crate::http::error::{Code, Problem};
 use crate::http::reply;
 use crate::http::status::ProblemBody;
@@ -57,10 +57,10 @@ pub(crate) async fn read(
         limit: params.limit()?,
         ..EventQuery::default()
     };
-    let after = params.number("after")?.map(Cursor);
+    let after = params.cursor("after")?;
     if wants_stream(&headers) {
-        let last_seen = header_as(&headers, "last-event-id", "a cursor")?.map(Cursor);
-        return stream(app, last_seen.or(after), filter).await;
+        let last_seen = header_text(&headers, "last-event-id")?.map(|text| parse_cursor("Last-Event-ID", text));
+        return stream(app, last_seen.transpose()?.or(after), filter).await;
     }
     page(&app, after, filter).await
 }
@@ -186,10 +186,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 fn parse_kinds(text: &str) -> Result<Vec<EventKind>, Problem> {
     let parse = |name: &str| {
         let known = EventKind::ALL.into_iter().find(|kind| kind.as_str() == name.trim());
-        known.ok_or_else(|| {
-            let names: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
-            Problem::field("kind", format!("a kind is one of {}", names.join(", ")))
-        })
+        known.ok_or_else(|| Problem::field("kind", "no event is of this kind; /openapi.json lists them"))
     };
     text.split(',').map(parse).collect()
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tenure_core::LeaseId;
 use tenure_core::command::{List, Page};
-use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::event::{Event, EventKind};
 use tenure_core::lease::End;
 use tenure_core::limits::KIND_BYTES_MAX;
 use tenure_store::{EventPage, EventQuery};
@@ -65,7 +65,7 @@ async fn list_active(app: &App, params: &Params, kind: Option<String>) -> Result
 async fn list_ended(app: &App, params: &Params, kind: Option<String>, end: End) -> Result<Response, Problem> {
     let query = EventQuery {
         kinds: vec![EventKind::from(end)],
-        before: params.number("after")?.map(Cursor),
+        before: params.cursor("after")?,
         resource: params.resource()?,
         holder: params.holder()?,
         ..EventQuery::ends(params.limit()?)
@@ -110,7 +110,7 @@ pub(crate) async fn of_lease(
 ) -> Result<Response, Problem> {
     caller.reading()?;
     let params = Params::of(&uri, &["after", "limit"])?;
-    let after = Cursor(params.number("after")?.unwrap_or_default());
+    let after = params.cursor("after")?.unwrap_or_default();
     let query = EventQuery { token: Some(id.token()), ..EventQuery::after(after, params.limit()?) };
     let page = app.engine().read(move |reader| reader.events(&query)).await?;
     if page.events.is_empty() && matches!(app.engine().find(id.token()).await?, Found::Unknown) {
@@ -125,7 +125,9 @@ fn parse_status(status: Option<&str>) -> Result<Option<End>, Problem> {
         Some("released") => Ok(Some(End::Released)),
         Some("expired") => Ok(Some(End::Expired)),
         Some("revoked") => Ok(Some(End::Revoked)),
-        Some(_) => Err(Problem::field("status", "a status is active, released, expired or revoked")),
+        Some(_) => {
+            Err(Problem::field("status", "a status is active, or the way a lease ended; /openapi.json lists them"))
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn acquire(
     headers: HeaderMap,
     payload: Payload,
 ) -> Result<Response, Problem> {
-    let request: AcquireRequest<'_> = payload.json()?;
+    let request: AcquireRequest<'_> = payload.object()?;
     let holder = caller.acting(request.holder.as_deref())?;
     let key = parse_key(header_text(&headers, KEY_HEADER)?)?;
     let command = request.command(holder, key)?;
@@ -95,7 +95,7 @@ pub(crate) async fn revoke(
     payload: Payload,
 ) -> Result<Response, Problem> {
     let by = caller.administering()?;
-    let reason = payload.json::<RevokeRequest<'_>>()?.reason()?;
+    let reason = payload.object::<RevokeRequest<'_>>()?.reason()?;
     let revoked = app.engine().revoke(Revoke { token: id.token(), by, reason }).await?;
     released_reply(&app, id, revoked, End::Revoked)
 }
@@ -105,7 +105,7 @@ pub(crate) async fn revoke(
     responses((status = 200, body = CheckReply), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn check(State(app): State<App>, caller: Caller, payload: Payload) -> Result<Response, Problem> {
     caller.reading()?;
-    let command = payload.json::<CheckRequest<'_>>()?.command()?;
+    let command = payload.object::<CheckRequest<'_>>()?.command()?;
     let checked = app.engine().apply(command).await?;
     let conflicts: Vec<_> = checked.conflicts.iter().map(ConflictView::from).collect();
     let body = CheckReply { free: conflicts.is_empty(), conflicts, server_time: At(checked.now) };

@@ -2,6 +2,7 @@
 
 use axum::extract::Query;
 use axum::http::Uri;
+use tenure_core::event::Cursor;
 use tenure_core::limits::PAGE_MAX;
 use tenure_core::{Holder, Resource};
 
@@ -10,6 +11,9 @@ use crate::http::error::{Code, Problem};
 
 /// How long a page is if nobody says.
 const PAGE_DEFAULT: usize = 100;
+
+/// No event is further than this; readers of JSON keep numbers up to here exact.
+const CURSOR_MAX: u64 = (1 << 53) - 1;
 
 /// What stands behind the question mark.
 pub(crate) struct Params(Vec<(String, String)>);
@@ -47,7 +51,12 @@ impl Params {
         self.get("holder").map(parse).transpose()
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
+    /// A place in the order of events.
+    pub(crate) fn cursor(&self, name: &str) -> Result<Option<Cursor>, Problem> {
+        self.get(name).map(|text| parse_cursor(name, text)).transpose()
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let parse = |text: &str| text.parse().map_err(|_| Problem::field(name, "this is a whole number"));
         self.get(name).map(parse).transpose()
     }
@@ -59,4 +68,10 @@ impl Params {
             Some(_) => Err(Problem::field("limit", format!("a page has 1 to {PAGE_MAX} entries"))),
         }
     }
+}
+
+/// A place in the order of events.
+pub(crate) fn parse_cursor(field: &str, text: &str) -> Result<Cursor, Problem> {
+    let number = text.parse().ok().filter(|number| *number <= CURSOR_MAX);
+    number.map(Cursor).ok_or_else(|| Problem::field(field, format!("a cursor is a whole number up to {CURSOR_MAX}")))
 }

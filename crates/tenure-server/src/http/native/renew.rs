@@ -63,7 +63,7 @@ pub(crate) async fn one(
     LeasePath(id): LeasePath,
     payload: Payload,
 ) -> Result<Response, Problem> {
-    let ttl = payload.json_or_default::<RenewRequest>()?.ttl()?;
+    let ttl = payload.object_or_default::<RenewRequest>()?.ttl()?;
     let holder = caller.acting(None)?;
     let renewed = app.engine().renew(Renew { tokens: vec![id.token()], holder, ttl }).await?;
     match renewed.into_iter().next() {
@@ -110,7 +110,7 @@ enum More {
     request_body = RenewManyRequest,
     responses((status = 200, body = RenewManyReply), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn many(State(app): State<App>, caller: Caller, payload: Payload) -> Result<Response, Problem> {
-    let tokens = payload.json::<RenewManyRequest<'_>>()?.tokens()?;
+    let tokens = payload.object::<RenewManyRequest<'_>>()?.tokens()?;
     let holder = caller.acting(None)?;
     let renewed = app.engine().renew(Renew { tokens: tokens.clone(), holder, ttl: None }).await?;
     let results = tokens.into_iter().zip(renewed).map(|(token, renewed)| outcome(token, renewed)).collect();

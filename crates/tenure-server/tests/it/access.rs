@@ -1,0 +1,153 @@
+//! Who may do what, with keys and without.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tenure_server::Config;
+use tenure_server::config::Access;
+use tenure_server::keys::{self, Role};
+
+use crate::harness::{Request, Server, path};
+
+struct Keyed {
+    server: Server,
+    observer: String,
+    agent: String,
+    solo: String,
+    admin: String,
+}
+
+async fn keyed() -> Keyed {
+    let make = |name: &str, role, holders: &[&str]| {
+        keys::generate(name, role, holders.iter().map(|name| (*name).to_owned()).collect()).expect("a key")
+    };
+    let made = [
+        make("eyes", Role::Observer, &[]),
+        make("ci", Role::Agent, &["ci-*"]),
+        make("solo", Role::Agent, &["solo"]),
+        make("boss", Role::Admin, &["*"]),
+    ];
+    let file: String = made.iter().map(|(_, entry)| entry.as_str()).collect();
+    let access = Access::Keys(Arc::new(keys::parse(&file).expect("keys")));
+    let server = Server::with(Config { access, ..Config::default() }).await;
+    let [observer, agent, solo, admin] = made.map(|(clear, _)| clear);
+    Keyed { server, observer, agent, solo, admin }
+}
+
+fn with(key: &str, request: Request) -> Request {
+    request.header("authorization", &format!("Bearer {key}"))
+}
+
+fn take(holder: &str, resource: &str) -> Request {
+    Request::new("POST", "/v1/leases").json(&json!({ "resource": resource, "holder": holder }))
+}
+
+#[tokio::test]
+async fn what_each_role_may_do() {
+    let keyed = keyed().await;
+    let server = &keyed.server;
+    let lease = server.send(with(&keyed.agent, take("ci-1", "job:1"))).await.json();
+    let reason = json!({ "reason": "r" });
+    let check = json!({ "resources": ["job:9"] });
+    let ping = json!({});
+    let ids = json!({ "ids": [lease["id"]] });
+    // Observer, agent, admin.
+    for (request, allowed) in [
+        (Request::new("GET", "/v1/leases"), [true, true, true]),
+        (Request::new("GET", &path(&lease, "")), [true, true, true]),
+        (Request::new("GET", &path(&lease, "/events")), [true, true, true]),
+        (Request::new("GET", "/v1/events"), [true, true, true]),
+        (Request::new("GET", "/metrics"), [true, true, true]),
+        (Request::new("POST", "/v1/leases/check").json(&check), [true, true, true]),
+        (Request::new("POST", "/v1/ping").json(&ping), [true, true, true]),
+        (take("ci-2", "job:2"), [false, true, true]),
+        (Request::new("POST", &path(&lease, "/renew")).holder("ci-1"), [false, true, true]),
+        (Request::new("POST", "/v1/leases/renew").holder("ci-1").json(&ids), [false, true, true]),
+        (Request::new("DELETE", &path(&lease, "")).holder("ci-1"), [false, true, true]),
+        (Request::new("POST", &path(&lease, "/revoke")).json(&reason), [false, false, true]),
+    ] {
+        for (key, is_allowed) in [&keyed.observer, &keyed.agent, &keyed.admin].into_iter().zip(allowed) {
+            let answer = server.send(with(key, request.clone())).await;
+            assert_eq!(answer.status != 403, is_allowed, "{}", String::from_utf8_lossy(&request.bytes()));
+            if !is_allowed {
+                answer.problem(403, "forbidden");
+            }
+        }
+        let nobody = server.send(request.clone()).await;
+        assert_eq!(nobody.header("www-authenticate"), Some("bearer"));
+        nobody.problem(401, "unauthorized");
+        server.send(with("tnr_000000000000_00", request)).await.problem(401, "unauthorized");
+    }
+}
+
+#[tokio::test]
+async fn a_key_acts_under_its_own_names_only() {
+    let keyed = keyed().await;
+    let server = &keyed.server;
+    server.send(with(&keyed.agent, take("boss", "job:1"))).await.problem(403, "forbidden");
+    server.send(with(&keyed.agent, take("ci-1", "job:1").holder("ci-1"))).await;
+    let nameless = Request::new("POST", "/v1/leases").json(&json!({ "resource": "job:2" }));
+    server.send(with(&keyed.agent, nameless.clone())).await.problem(400, "bad_request");
+    let solo = server.send(with(&keyed.solo, nameless)).await;
+    assert_eq!((solo.status, &solo.json()["holder"]), (201, &json!("solo")), "its only name");
+    let lease = solo.json();
+    server
+        .send(with(&keyed.agent, Request::new("DELETE", &path(&lease, "")).holder("solo")))
+        .await
+        .problem(403, "forbidden");
+    let others = server.send(with(&keyed.agent, Request::new("DELETE", &path(&lease, "")).holder("ci-1"))).await;
+    assert_eq!(others.problem(409, "not_holder")["holder"], "solo");
+    let revoke = Request::new("POST", &path(&lease, "/revoke")).json(&json!({ "reason": "r" }));
+    let revoked = server.send(with(&keyed.admin, revoke)).await;
+    assert_eq!(revoked.status, 200);
+    let story = server.send(with(&keyed.observer, Request::new("GET", &path(&lease, "/events")))).await.json();
+    assert_eq!(story["events"][1]["by"], "boss", "the key's name stands for who did it");
+}
+
+#[tokio::test]
+async fn a_key_may_come_in_either_header_and_in_any_case_of_the_scheme() {
+    let keyed = keyed().await;
+    for (name, value) in [
+        ("authorization", format!("Bearer {}", keyed.observer)),
+        ("authorization", format!("bearer  {}", keyed.observer)),
+        ("x-api-key", keyed.observer.clone()),
+    ] {
+        assert_eq!(
+            keyed.server.send(Request::new("GET", "/v1/leases").header(name, &value)).await.status,
+            200,
+            "{name}"
+        );
+    }
+    for (name, value) in
+        [("authorization", keyed.observer.clone()), ("authorization", format!("Basic {}", keyed.observer))]
+    {
+        keyed.server.send(Request::new("GET", "/v1/leases").header(name, &value)).await.problem(401, "unauthorized");
+    }
+}
+
+#[tokio::test]
+async fn what_says_nothing_about_leases_needs_no_key() {
+    let keyed = keyed().await;
+    for address in ["/healthz", "/readyz", "/version", "/openapi.json"] {
+        assert_eq!(keyed.server.get(address).await.status, 200, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn without_keys_any_or_no_key_is_accepted_and_any_name_believed() {
+    let server = Server::start().await;
+    for request in
+        [take("a", "job:1"), with("whatever", take("b", "job:2")), take("c", "job:3").header("x-api-key", "?")]
+    {
+        assert_eq!(server.send(request).await.status, 201);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_keys_does_not_listen_where_others_could_come_in() {
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    let refused = tenure_server::bind(&[everywhere], &Config::default()).await.expect_err("not safe");
+    assert!(refused.to_string().contains("--keys"), "{refused}");
+    let insecure = Config { access: Access::Anyone, ..Config::default() };
+    assert_eq!(tenure_server::bind(&[everywhere], &insecure).await.expect("asked for").len(), 1);
+}
