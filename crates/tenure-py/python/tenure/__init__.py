@@ -1,0 +1,65 @@
+"""Tenure: who holds what, until when, and what happens when they stop answering.
+
+    import tenure
+
+    client = tenure.Client(holder="agent-7")
+    with client.acquire("path:src/parser.rs", ttl=30, wait=60) as lease:
+        work(lease.token)
+
+Heartbeats run in a native thread: they go on while Python computes, while an event loop is blocked, and inside C code
+that keeps the interpreter lock. A process that is killed or cut off loses its leases after their ttl; one that ends
+normally gives them back.
+
+A forked child does not hold the leases of its parent, and makes its own connections. Only the main interpreter can
+import this package.
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit
+
+from . import _native, exceptions
+from ._native import DEFAULT_URL, __version__
+from .client import AsyncClient, Client
+from .exceptions import (
+    AuthenticationError,
+    ConflictError,
+    LeaseConflictError,
+    LeaseLost,
+    NotFoundError,
+    Refused,
+    TenureError,
+    Unreachable,
+    ValidationError,
+    WaitTimedOut,
+    WouldDeadlock,
+)
+from .lease import Lease
+from .models import Check, Conflict, Event, LeaseInfo, Renewal
+
+__all__ = [
+    "DEFAULT_URL",
+    "AsyncClient",
+    "AuthenticationError",
+    "Check",
+    "Client",
+    "Conflict",
+    "ConflictError",
+    "Event",
+    "Lease",
+    "LeaseConflictError",
+    "LeaseInfo",
+    "LeaseLost",
+    "NotFoundError",
+    "Refused",
+    "Renewal",
+    "TenureError",
+    "Unreachable",
+    "ValidationError",
+    "WaitTimedOut",
+    "WouldDeadlock",
+    "__version__",
+    "exceptions",
+]
+
+_atexit.register(_native.shutdown)

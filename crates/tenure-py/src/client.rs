@@ -1,0 +1,302 @@
+//! Owns the calls of the native API for Python. One object serves both styles: made `asynchronous`, every call gives
+//! an asyncio future, otherwise it blocks.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde::Serialize;
+use tenure::{Acquire, EventQuery, Lease, LeaseId, LeaseQuery, Mode, Status};
+use tokio::sync::oneshot;
+
+use crate::bridge::answer;
+use crate::errors::raised;
+use crate::guard::Guard;
+use crate::json;
+
+/// How to reach a server. After a fork the child makes connections of its own.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    url: String,
+    api_key: Option<String>,
+    holder: Option<String>,
+    timeout: Option<f64>,
+    patience: Option<f64>,
+}
+
+impl Settings {
+    fn connect(&self, py: Python<'_>) -> PyResult<tenure::Client> {
+        let mut builder = tenure::Client::builder().url(&self.url);
+        if let Some(key) = &self.api_key {
+            builder = builder.api_key(key);
+        }
+        if let Some(holder) = &self.holder {
+            builder = builder.holder(holder);
+        }
+        if let Some(timeout) = self.timeout {
+            builder = builder.timeout(seconds("timeout", timeout)?);
+        }
+        if let Some(patience) = self.patience {
+            builder = builder.patience(seconds("patience", patience)?);
+        }
+        // Setting up connections looks for a runtime.
+        let runtime = crate::runtime::runtime(py)?;
+        let _inside = runtime.enter();
+        builder.build().map_err(|error| raised(py, &error))
+    }
+}
+
+/// The native API.
+#[pyclass(frozen)]
+pub(crate) struct Client {
+    settings: Settings,
+    asynchronous: bool,
+    /// Locked only under the interpreter lock, never across a wait.
+    connection: Mutex<Option<(u32, tenure::Client)>>,
+}
+
+impl Client {
+    /// The connection of this process.
+    pub(crate) fn connection(&self, py: Python<'_>) -> PyResult<tenure::Client> {
+        let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = std::process::id();
+        if let Some((_, client)) = slot.as_ref().filter(|(owner, _)| *owner == pid) {
+            return Ok(client.clone());
+        }
+        // The parent's, if this is a forked child: its threads are not here.
+        std::mem::forget(slot.take());
+        let client = self.settings.connect(py)?;
+        *slot = Some((pid, client.clone()));
+        Ok(client)
+    }
+
+    fn json<'py, T: Serialize + Send + 'static, F>(
+        &self,
+        py: Python<'py>,
+        call: impl FnOnce(tenure::Client) -> F,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        F: Future<Output = Result<T, tenure::Error>> + Send + 'static,
+    {
+        let call = call(self.connection(py)?);
+        answer(py, self.asynchronous, call, |py, value| json::to_python(py, &value))
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (url, api_key, holder, timeout, patience, asynchronous))]
+    fn new(
+        py: Python<'_>,
+        url: String,
+        api_key: Option<String>,
+        holder: Option<String>,
+        timeout: Option<f64>,
+        patience: Option<f64>,
+        asynchronous: bool,
+    ) -> PyResult<Client> {
+        let settings = Settings { url, api_key, holder, timeout, patience };
+        let client = settings.connect(py)?;
+        Ok(Client { settings, asynchronous, connection: Mutex::new(Some((std::process::id(), client))) })
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        &self.settings.url
+    }
+
+    #[getter]
+    fn holder(&self) -> Option<&str> {
+        self.settings.holder.as_deref()
+    }
+
+    /// A guard. `options` are those of [`request`].
+    fn acquire<'py>(
+        &self,
+        py: Python<'py>,
+        resources: Vec<String>,
+        options: Options<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let waits = options.wait.is_some();
+        let request = options.request(resources)?;
+        let client = self.connection(py)?;
+        let (grant, granted) = oneshot::channel();
+        crate::runtime::runtime(py)?.spawn(grant_to(client.clone(), request, waits, grant));
+        let grant = async move {
+            granted.await.unwrap_or_else(|source| Err(tenure::Error::Unreachable { url: client.url().to_owned(), source: source.into() }))
+        };
+        answer(py, self.asynchronous, grant, |py, lease| Ok(Py::new(py, Guard::new(lease))?.into_any()))
+    }
+
+    /// A lease that nobody keeps alive.
+    fn acquire_without_heartbeat<'py>(
+        &self,
+        py: Python<'py>,
+        resources: Vec<String>,
+        options: Options<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let request = options.request(resources)?;
+        self.json(py, |client| async move { client.acquire_without_heartbeat(request).await })
+    }
+
+    fn renew<'py>(&self, py: Python<'py>, id: &str, ttl: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let (id, ttl) = (lease_id(id)?, ttl.map(|ttl| seconds("ttl", ttl)).transpose()?);
+        self.json(py, |client| async move { client.renew(id, ttl).await })
+    }
+
+    fn release<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
+        let id = lease_id(id)?;
+        self.json(py, |client| async move { client.release(id).await })
+    }
+
+    fn revoke<'py>(&self, py: Python<'py>, id: &str, reason: String) -> PyResult<Bound<'py, PyAny>> {
+        let id = lease_id(id)?;
+        self.json(py, |client| async move { client.revoke(id, &reason).await })
+    }
+
+    fn check<'py>(&self, py: Python<'py>, resources: Vec<String>, shared: bool) -> PyResult<Bound<'py, PyAny>> {
+        let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+        self.json(py, |client| async move { client.check(resources, mode).await })
+    }
+
+    fn lease<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
+        let id = lease_id(id)?;
+        self.json(py, |client| async move { client.lease(id).await })
+    }
+
+    fn history<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
+        let id = lease_id(id)?;
+        self.json(py, |client| async move { client.history(id).await })
+    }
+
+    /// One page, as the server gives it.
+    fn leases<'py>(
+        &self,
+        py: Python<'py>,
+        resource: Option<String>,
+        holder: Option<String>,
+        status: Option<&str>,
+        after: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut query = LeaseQuery::default();
+        if let Some(resource) = resource {
+            query = query.resource(resource);
+        }
+        if let Some(holder) = holder {
+            query = query.holder(holder);
+        }
+        if let Some(word) = status {
+            query = query.status(status_of(word)?);
+        }
+        if let Some(after) = after {
+            query = query.after(after);
+        }
+        self.json(py, |client| async move { client.leases(&query).await })
+    }
+
+    /// One page, as the server gives it.
+    fn events<'py>(
+        &self,
+        py: Python<'py>,
+        after: u64,
+        kind: Option<String>,
+        resource: Option<String>,
+        holder: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut query = EventQuery::default().after(after);
+        if let Some(kind) = kind {
+            query = query.kind(kind);
+        }
+        if let Some(resource) = resource {
+            query = query.resource(resource);
+        }
+        if let Some(holder) = holder {
+            query = query.holder(holder);
+        }
+        self.json(py, |client| async move { client.events(&query).await })
+    }
+
+    fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.json(py, |client| async move { client.version().await })
+    }
+}
+
+/// What an acquire may say beside the resources, as a Python tuple or object with these attributes.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Options<'py> {
+    ttl: Option<f64>,
+    wait: Option<f64>,
+    shared: bool,
+    grace: Option<f64>,
+    within: Option<String>,
+    metadata: Option<Bound<'py, PyAny>>,
+    key: Option<String>,
+}
+
+impl Options<'_> {
+    fn request(self, resources: Vec<String>) -> PyResult<Acquire> {
+        let mut request = Acquire::all(resources);
+        if let Some(ttl) = self.ttl {
+            request = request.ttl(seconds("ttl", ttl)?);
+        }
+        if let Some(wait) = self.wait {
+            request = request.wait(seconds("wait", wait)?);
+        }
+        if self.shared {
+            request = request.shared();
+        }
+        if let Some(grace) = self.grace {
+            request = request.grace(seconds("grace", grace)?);
+        }
+        if let Some(parent) = &self.within {
+            request = request.within_id(lease_id(parent)?);
+        }
+        if let Some(metadata) = &self.metadata {
+            request = request.metadata(json::from_python(metadata)?);
+        }
+        if let Some(key) = self.key {
+            request = request.idempotency_key(key);
+        }
+        Ok(request)
+    }
+}
+
+/// Acquires for somebody who may go away meanwhile: then a wait ends at once, and what was granted is given back.
+async fn grant_to(
+    client: tenure::Client,
+    request: Acquire,
+    waits: bool,
+    mut grant: oneshot::Sender<Result<Lease, tenure::Error>>,
+) {
+    let acquire = client.acquire(request);
+    let result = if waits {
+        tokio::select! {
+            result = acquire => result,
+            () = grant.closed() => return,
+        }
+    } else {
+        acquire.await
+    };
+    if let Err(Ok(lease)) = grant.send(result) {
+        // Nobody is left to be told if this fails; then it lapses.
+        let _ = lease.release().await;
+    }
+}
+
+pub(crate) fn seconds(what: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{what} must be a number of seconds, not {value}")))
+}
+
+fn lease_id(text: &str) -> PyResult<LeaseId> {
+    text.parse().map_err(|_| PyValueError::new_err(format!("{text:?} is not the id of a lease")))
+}
+
+fn status_of(word: &str) -> PyResult<Status> {
+    serde_json::from_value(word.into())
+        .map_err(|_| PyValueError::new_err(format!("{word:?} is no status: active, released, expired or revoked")))
+}
