@@ -7,13 +7,15 @@ mod run;
 mod tests;
 mod tidy;
 mod tools;
+mod wheel;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [rust|python|tidy|FILTER…]   install what the tests need and run them (all, or the named parts)
 cargo xtask bench [WHAT…]                     measure; `cargo xtask bench help` lists the parts
-cargo xtask tidy                              check the borders between the crates and the shape of the code";
+cargo xtask tidy                              check the borders between the crates and the shape of the code
+cargo xtask wheel                             build the Python package and install it where the Python tests run";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         "test" => tests::run(&rest),
         "bench" => run::bench(&rest),
         "tidy" => tidy::run(),
+        "wheel" => wheel::run(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

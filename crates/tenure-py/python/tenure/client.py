@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from typing import Any, Awaitable, Generator, Generic, Iterator, Mapping, Optional, TypeVar, Union
+from typing import Any, Awaitable, Callable, Generator, Iterator, Mapping, Optional, Union
 
 from . import _native
 from .lease import Lease
@@ -14,7 +14,6 @@ from .models import Check, Event, LeaseInfo, Renewal
 __all__ = ["AsyncClient", "Client", "this_process"]
 
 Within = Union[Lease, LeaseInfo, str, None]
-T = TypeVar("T")
 
 
 def this_process() -> str:
@@ -202,15 +201,15 @@ class Client(_Base):
         return self._connect().version()
 
 
-class _Acquiring(Generic[T]):
-    """`await` it for the guard, or use it directly in `async with`."""
+class _Acquiring:
+    """`await` it for the guard, or use it directly in `async with`. Nothing is sent before."""
 
-    def __init__(self, pending: Awaitable["_native.Guard"]):
-        self._pending = pending
+    def __init__(self, start: Callable[[], Awaitable["_native.Guard"]]):
+        self._start = start
         self._lease: Optional[Lease] = None
 
     async def _get(self) -> Lease:
-        return Lease(await self._pending, True)
+        return Lease(await self._start(), True)
 
     def __await__(self) -> Generator[Any, None, Lease]:
         return self._get().__await__()
@@ -239,10 +238,10 @@ class AsyncClient(_Base):
         within: Within = None,
         metadata: Optional[Mapping[str, Any]] = None,
         key: Optional[str] = None,
-    ) -> "_Acquiring[Lease]":
+    ) -> _Acquiring:
         """As `Client.acquire`: `async with client.acquire(…) as lease`, or `lease = await client.acquire(…)`."""
         options = _options(ttl, wait, shared, grace, within, metadata, key)
-        return _Acquiring(self._connect().acquire(list(resources), options))
+        return _Acquiring(lambda: self._connect().acquire(list(resources), options))
 
     async def renew(self, lease_id: str, ttl: Optional[float] = None) -> Renewal:
         """Renews a lease of this holder. Raises `LeaseLost` if it is over."""

@@ -1,0 +1,160 @@
+"""Processes: fork, spawn, the end of the interpreter, Ctrl-C, memory."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import tenure
+from conftest import Program, eventually, events
+
+
+def test_a_forked_child_holds_nothing_and_makes_its_own_connections(server, client):
+    lease = client.acquire("x:1", ttl=2)
+    unnamed = tenure.Client(server.url)
+    parent_name = unnamed.holder
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            assert lease.lost and "forked" in lease.loss
+            with unnamed.acquire("x:2") as own:
+                assert own.holder == unnamed.holder != parent_name
+            with client.acquire("x:3"):
+                pass
+            try:
+                lease.release()
+            except RuntimeError:
+                code = 0
+        finally:
+            del lease
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert lease.state == "held"
+    assert client.lease(lease.id).status == "active"
+    lease.release()
+    kinds = [event.kind for event in client.events()]
+    assert kinds.count("lease.granted") == kinds.count("lease.released") == 3
+
+
+def test_pools_of_both_kinds_work(server, tmp_path):
+    program = """
+        import multiprocessing, sys, tenure
+        def work(item):
+            url, n = item
+            with tenure.Client(url).acquire(f"x:{n}", ttl=5) as lease:
+                return lease.token
+        if __name__ == "__main__":
+            held = tenure.Client(sys.argv[1], holder="parent").acquire("x:parent", ttl=5)
+            for kind in ("fork", "spawn"):
+                with multiprocessing.get_context(kind).Pool(2) as pool:
+                    tokens = pool.map(work, [(sys.argv[1], n) for n in range(20)])
+                    assert len(set(tokens)) == 20
+            held.check()
+            print("done", flush=True)
+    """
+    script = tmp_path / "pools.py"
+    script.write_text(textwrap.dedent(program))
+    result = subprocess.run([sys.executable, script, server.url], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout.strip()) == (0, "done"), result.stderr
+
+
+def test_the_end_of_the_interpreter_gives_back_what_is_held(server, client):
+    program = """
+        import sys, threading, tenure
+        client = tenure.Client(sys.argv[1], holder="b")
+        kept = [client.acquire(f"x:{n}", ttl=600) for n in range(20)]
+        for lease in kept:
+            lease.on_lost(print)
+        threading.Thread(target=lambda: client.acquire("y:1", wait=600), daemon=True).start()
+    """
+    with client.acquire("y:1"):
+        with Program(program, server.url) as running:
+            assert running.end() == (0, "")
+    assert [lease for lease in client.leases(status="active")] == []
+    assert len(events(client, "lease.released")) >= 20
+
+
+def test_an_end_while_the_server_is_away_is_prompt_and_clean(server):
+    program = """
+        import sys, tenure
+        lease = tenure.Client(sys.argv[1], holder="b").acquire("x:1", ttl=600)
+        print("holding", flush=True)
+        sys.stdin.readline()
+    """
+    with Program(program, server.url) as running:
+        assert running.line() == "holding"
+        server.kill()
+        code, rest = running.end(within=10)
+        assert (code, rest) == (0, "")
+
+
+def test_ctrl_c_ends_a_wait_promptly_and_releases(server, client):
+    program = """
+        import sys, tenure
+        client = tenure.Client(sys.argv[1], holder="b")
+        try:
+            with client.acquire("x:1", ttl=600):
+                print("holding", flush=True)
+                client.acquire("x:2", wait=600)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    blocker = client.acquire("x:2")
+    watcher = tenure.Client(server.url, holder="c")
+    with Program(program, server.url) as running:
+        assert running.line() == "holding"
+        eventually(lambda: watcher.check("x:2").conflicts[0].waiting == 1, what="it waits")
+        running.process.send_signal(signal.SIGINT)
+        assert running.line() == "interrupted"
+        assert running.end(within=5)[0] == 0
+    assert client.check("x:1").free
+    eventually(lambda: watcher.check("x:2").conflicts[0].waiting == 0, what="it left the line")
+    blocker.release()
+
+
+def test_python_dash_m_says_the_version_and_whether_the_server_answers(server):
+    def ask(url):
+        return subprocess.run(
+            [sys.executable, "-m", "tenure"], capture_output=True, text=True, env={**os.environ, "TENURE_URL": url}
+        )
+
+    here, nowhere = ask(server.url), ask("http://127.0.0.1:1")
+    assert here.returncode == 0 and tenure.__version__ in here.stdout and "answers" in here.stdout
+    assert nowhere.returncode == 1 and "no answer" in nowhere.stdout
+
+
+def resident():
+    """Bytes of memory of this process."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_flat_over_many_cycles(client):
+    cycles = int(os.environ.get("TENURE_SOAK_CYCLES", "2000"))
+
+    def run(count):
+        for _ in range(count):
+            with client.acquire("x:1", ttl=30):
+                pass
+
+    run(max(500, cycles // 10))
+    before = resident()
+    run(cycles)
+    grown = resident() - before
+    assert grown < 2 << 20, f"{grown} bytes more after {cycles} cycles"
+
+
+def test_an_idle_guard_costs_little_and_has_no_thread_of_its_own(client):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    guards = [client.acquire(f"warm:{n}", ttl=600) for n in range(200)]
+    threads_before, before = threads(), resident()
+    guards += [client.acquire(f"x:{n}", ttl=600) for n in range(1000)]
+    per_guard = (resident() - before) / 1000
+    assert threads() <= threads_before
+    assert per_guard <= 4096, per_guard
+    for guard in guards:
+        guard._guard.forget()
