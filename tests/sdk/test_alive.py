@@ -9,7 +9,7 @@ import time
 
 import pytest
 import tenure
-from conftest import Program, eventually, events
+from sdk_support import Program, eventually, events
 
 TTL = 1.0
 

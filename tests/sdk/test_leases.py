@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import tenure
-from conftest import eventually, events
+from sdk_support import eventually, events
 
 
 def test_a_lease_is_held_inside_the_block_and_free_after_it(client, other):

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import tenure
-from conftest import Program, eventually, events
+from sdk_support import Program, eventually, events
 
 
 def test_a_forked_child_holds_nothing_and_makes_its_own_connections(server, client):

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::{run, tidy, tools};
+use crate::{run, tidy, tools, wheel};
 
 /// Runs everything, or the named parts; words that name no part filter the rust tests.
 pub fn run(words: &[String]) -> Result<()> {
@@ -47,6 +47,7 @@ fn python() -> Result<()> {
         return Ok(());
     }
     let python = tools::venv()?;
+    wheel::run()?;
     run::step("build the server", &mut run::cargo(&["build", "--release", "--package", "tenure-cli"]))?;
     let mut pytest = std::process::Command::new(python);
     pytest.args(["-m", "pytest", "-q"]).arg(&folder).current_dir(run::root());

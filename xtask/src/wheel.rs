@@ -27,7 +27,8 @@ pub fn run() -> Result<()> {
 /// The wheel that was just written: others are from earlier versions.
 fn newest(folder: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
-    let wheels = entries.filter_map(Result::ok).filter(|entry| entry.path().extension().is_some_and(|end| end == "whl"));
+    let wheels =
+        entries.filter_map(Result::ok).filter(|entry| entry.path().extension().is_some_and(|end| end == "whl"));
     let newest = wheels.max_by_key(|entry| entry.metadata().and_then(|about| about.modified()).ok());
     newest.map(|entry| entry.path()).context("maturin wrote no wheel")
 }

@@ -126,7 +126,9 @@ impl Client {
         let (grant, granted) = oneshot::channel();
         crate::runtime::runtime(py)?.spawn(grant_to(client.clone(), request, waits, grant));
         let grant = async move {
-            granted.await.unwrap_or_else(|source| Err(tenure::Error::Unreachable { url: client.url().to_owned(), source: source.into() }))
+            granted.await.unwrap_or_else(|source| {
+                Err(tenure::Error::Unreachable { url: client.url().to_owned(), source: source.into() })
+            })
         };
         answer(py, self.asynchronous, grant, |py, lease| Ok(Py::new(py, Guard::new(lease))?.into_any()))
     }

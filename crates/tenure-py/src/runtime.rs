@@ -59,8 +59,7 @@ pub(crate) fn block<T: Send>(py: Python<'_>, future: impl Future<Output = T> + S
     let runtime = runtime(py)?;
     let mut future = Box::pin(future);
     loop {
-        let attempt =
-            py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS_EVERY, &mut future).await }));
+        let attempt = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS_EVERY, &mut future).await }));
         match attempt {
             Ok(done) => return Ok(done),
             Err(_) => py.check_signals()?,
@@ -87,7 +86,9 @@ pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
         .map(|slot| Arc::clone(&slot.runtime));
     if let Some(runtime) = started {
         let held = guard::take_all_live();
-        py.detach(|| runtime.block_on(async { tokio::time::timeout(FAREWELL_MAX, guard::release_all(held)).await.ok() }));
+        py.detach(|| {
+            runtime.block_on(async { tokio::time::timeout(FAREWELL_MAX, guard::release_all(held)).await.ok() })
+        });
     }
     CLOSED.store(true, Ordering::SeqCst);
     py.detach(|| {
