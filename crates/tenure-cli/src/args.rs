@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, help, lease, run};
+use crate::commands::{actor, completions, help, lease, lock, run};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -41,6 +41,10 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Acquire, renew, release and look at leases of a server
     Lease(lease::Args),
+    /// Acquire, renew, release and look at locks that live in a git repository
+    Lock(lock::Args),
+    /// Make and choose the names under which agents hold locks in a clone
+    Actor(actor::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print help for a command, or one of the topics: exit-codes

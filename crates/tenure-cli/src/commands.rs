@@ -1,6 +1,8 @@
 //! Owns what the commands do. Each file has the arguments of one command and its `run`.
 
+pub(crate) mod actor;
 pub(crate) mod completions;
 pub(crate) mod help;
 pub(crate) mod lease;
+pub(crate) mod lock;
 pub(crate) mod run;

@@ -40,6 +40,8 @@ fn run(cli: &Cli, output: Output) -> Outcome {
     match &cli.command {
         Command::Run(args) => block_on(commands::run::run(args, output)),
         Command::Lease(args) => block_on(commands::lease::run(args, output)),
+        Command::Lock(args) => commands::lock::run(args, output),
+        Command::Actor(args) => commands::actor::run(args, output),
         Command::Completions(args) => commands::completions::run(args, output),
         Command::Help(args) => commands::help::run(args, output),
     }
