@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{actor, completions, help, lease, lock, run};
+use crate::commands::{actor, completions, help, hooks, issue, lease, lock, run};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -45,6 +45,10 @@ pub(crate) enum Command {
     Lock(lock::Args),
     /// Make and choose the names under which agents hold locks in a clone
     Actor(actor::Args),
+    /// Enforce the lock policy when somebody commits or pushes
+    Hooks(hooks::Args),
+    /// Make, list and work on issues that live in a git repository
+    Issue(issue::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print help for a command, or one of the topics: exit-codes

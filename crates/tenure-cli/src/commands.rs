@@ -3,6 +3,8 @@
 pub(crate) mod actor;
 pub(crate) mod completions;
 pub(crate) mod help;
+pub(crate) mod hooks;
+pub(crate) mod issue;
 pub(crate) mod lease;
 pub(crate) mod lock;
 pub(crate) mod run;

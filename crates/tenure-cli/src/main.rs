@@ -5,6 +5,7 @@ mod commands;
 mod connect;
 mod exit;
 mod failure;
+mod grite;
 mod logging;
 mod output;
 mod refused;
@@ -14,15 +15,13 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match grite::parse() {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error).into(),
     };
@@ -42,6 +41,8 @@ fn run(cli: &Cli, output: Output) -> Outcome {
         Command::Lease(args) => block_on(commands::lease::run(args, output)),
         Command::Lock(args) => commands::lock::run(args, output),
         Command::Actor(args) => commands::actor::run(args, output),
+        Command::Hooks(args) => commands::hooks::run(args, output),
+        Command::Issue(args) => commands::issue::run(args, output),
         Command::Completions(args) => commands::completions::run(args, output),
         Command::Help(args) => commands::help::run(args, output),
     }

@@ -280,6 +280,12 @@ impl<'a> Locks<'a> {
         self.read(&mut Round::fetching())
     }
 
+    /// Reads what was last seen of the judge.
+    pub(crate) fn read_last_seen(&self) -> Result<View, Error> {
+        let space = self.remote.as_ref().map_or_else(Space::local, Remote::space);
+        Ok(view::read(&self.repo.git, &[&space])?.pop().unwrap_or_default())
+    }
+
     fn swap(&self, changes: &[Change]) -> Result<Swapped, Error> {
         match &self.remote {
             None => swap::local(self.repo, changes),

@@ -25,6 +25,7 @@ pub mod gc;
 pub mod git;
 pub mod guard;
 pub mod heal;
+pub mod issue;
 pub mod judge;
 pub mod lease;
 pub mod limits;

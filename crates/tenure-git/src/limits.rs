@@ -23,6 +23,14 @@ pub const REMOTE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 pub const STALE_REF_LOCK_AGE: Duration = Duration::from_secs(60);
 /// How long a busy `.lock` file is waited for within one attempt.
 pub const REF_LOCK_WAIT_MS: u64 = 1_000;
+/// An issue with all its comments; work itself belongs into files.
+pub const ISSUE_BYTES_MAX: usize = 1024 * 1024;
+/// A title is a line.
+pub const ISSUE_TITLE_BYTES_MAX: usize = 512;
+/// Labels are words.
+pub const ISSUE_LABEL_BYTES_MAX: usize = 64;
+/// More labels than this are a text.
+pub const ISSUE_LABELS_MAX: usize = 32;
 
 const _: () = assert!(BACKOFF_MS_MIN < BACKOFF_MS_MAX);
 const _: () = assert!(REF_LOCK_WAIT_MS < STALE_REF_LOCK_AGE.as_millis() as u64);

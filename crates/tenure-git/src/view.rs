@@ -137,7 +137,7 @@ fn parse_refs(listed: &str) -> Vec<RawRef> {
 
 /// Reads the `lock.json` of commits; each answer stands for itself.
 pub fn read_payloads(git: &Git, commits: &[&Oid]) -> Result<HashMap<Oid, Result<Payload, String>>, Error> {
-    let files = read_files(git, commits, FILE)?;
+    let files = read_files(git, commits, FILE, LOCK_JSON_BYTES_MAX)?;
     let read = |content: Result<Vec<u8>, String>| content.and_then(|json| Payload::parse(&json));
     Ok(files.into_iter().map(|(oid, content)| (oid, read(content))).collect())
 }
@@ -146,7 +146,7 @@ pub fn read_payloads(git: &Git, commits: &[&Oid]) -> Result<HashMap<Oid, Result<
 pub type Files = HashMap<Oid, Result<Vec<u8>, String>>;
 
 /// Reads one file of many commits in one process.
-pub fn read_files(git: &Git, commits: &[&Oid], file: &str) -> Result<Files, Error> {
+pub fn read_files(git: &Git, commits: &[&Oid], file: &str, bytes_max: usize) -> Result<Files, Error> {
     let mut unique: Vec<&Oid> = commits.to_vec();
     unique.sort_unstable();
     unique.dedup();
@@ -158,13 +158,13 @@ pub fn read_files(git: &Git, commits: &[&Oid], file: &str) -> Result<Files, Erro
     let mut rest = answered.stdout.as_slice();
     let mut files = HashMap::with_capacity(unique.len());
     for oid in unique {
-        files.insert(oid.clone(), next_file(&mut rest)?);
+        files.insert(oid.clone(), next_file(&mut rest, bytes_max)?);
     }
     Ok(files)
 }
 
 /// Takes one answer of `cat-file --batch`: a line, and the content if there is one.
-fn next_file(rest: &mut &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
+fn next_file(rest: &mut &[u8], bytes_max: usize) -> Result<Result<Vec<u8>, String>, Error> {
     let broken = || Error::Git { command: "cat-file".into(), detail: "its answer ended early".into() };
     let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
     let (line, tail) = rest.split_at(end);
@@ -180,8 +180,8 @@ fn next_file(rest: &mut &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
     if kind != "blob" {
         return Ok(Err(format!("its file is a {kind}")));
     }
-    if size > LOCK_JSON_BYTES_MAX {
-        return Ok(Err(format!("its file has {size} bytes, more than {LOCK_JSON_BYTES_MAX}")));
+    if size > bytes_max {
+        return Ok(Err(format!("its file has {size} bytes, more than {bytes_max}")));
     }
     Ok(Ok(content.to_vec()))
 }

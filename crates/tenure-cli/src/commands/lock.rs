@@ -21,6 +21,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::span;
 
+pub(crate) use check::{path_name, why_not};
 pub(crate) use door::{Door, Where};
 pub(crate) use refused::explain;
 pub(crate) use text::visible;

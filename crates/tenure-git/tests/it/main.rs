@@ -4,6 +4,7 @@ mod actors;
 mod acts;
 mod collect;
 mod defects;
+mod issues;
 mod races;
 mod shapes;
 mod support;

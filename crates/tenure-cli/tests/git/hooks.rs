@@ -1,0 +1,158 @@
+//! The policy, with real commits and pushes.
+
+use crate::support::*;
+
+fn policy(place: &Place, policy: &str) {
+    place.tenure(&["hooks", "install", "--policy", policy]).ok();
+}
+
+#[test]
+fn require_refuses_a_commit_without_a_covering_lock_and_takes_one_with_it() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    policy(&a, "require");
+    a.write("src/a.rs", "1");
+    let refused = a.commit();
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.err.contains("you hold no lock that covers path:src/a.rs"), "{refused:?}");
+    a.acquire("path:src", "1h").ok();
+    a.commit().ok();
+    a.write("docs/b.md", "1");
+    assert_ne!(a.commit().code, Some(0));
+    a.tenure(&["lock", "acquire", "repo:*"]).ok();
+    a.commit().ok();
+    // Without the remote, what this clone last saw proves its own lock.
+    a.git(&["remote", "set-url", "origin", "/nowhere.git"]).ok();
+    a.write("src/a.rs", "2");
+    a.commit().ok();
+    let _ = b;
+}
+
+#[test]
+fn warn_says_who_holds_what_is_touched_and_off_says_nothing() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    let owner = a.acquire("path:src", "1h").ok().json()["data"]["owner"].as_str().expect("a text").to_owned();
+    policy(&b, "warn");
+    b.write("src/a.rs", "1");
+    let warned = b.commit().ok();
+    assert!(warned.err.contains(&format!("Warning: path:src is locked by {owner} (expires in ")), "{warned:?}");
+    policy(&b, "off");
+    b.write("src/a.rs", "2");
+    assert_eq!(b.commit().ok().err, "");
+}
+
+#[test]
+fn require_refuses_a_push_while_the_repository_is_anothers() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    policy(&b, "require");
+    b.git(&["commit", "-q", "--allow-empty", "-m", "empty"]).ok();
+    a.acquire("repo:deploy", "1h").ok();
+    let refused = b.git(&["push", "-q", "origin", "main"]);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.err.contains("repo:deploy is locked by"), "{refused:?}");
+    a.tenure(&["lock", "release", "repo:deploy"]).ok();
+    b.git(&["push", "-q", "origin", "main"]).ok();
+}
+
+#[test]
+fn a_hook_that_was_there_still_runs_first_and_comes_back() {
+    let world = World::new();
+    let a = world.alone("a");
+    let hook = a.dir.join(".git/hooks/pre-commit");
+    a.write(".git/hooks/pre-commit", "#!/bin/sh\necho earlier hook >&2\ntest ! -e stop\n");
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+    policy(&a, "warn");
+    policy(&a, "warn");
+    a.write("x", "1");
+    assert!(a.commit().ok().err.contains("earlier hook"));
+    a.write("stop", "");
+    assert_ne!(a.commit().code, Some(0));
+    a.tenure(&["hooks", "uninstall"]).ok();
+    assert!(std::fs::read_to_string(&hook).expect("back").contains("earlier hook"));
+    a.git(&["config", "core.hooksPath", "/tmp"]).ok();
+    a.tenure(&["hooks", "install"]).exits(2);
+}
+
+#[test]
+fn the_server_refuses_what_skipped_the_local_hooks() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    let server = world.place("remote.git");
+    server.tenure(&["hooks", "server", "--policy", "require"]).ok();
+    server.git(&["config", "receive.advertisePushOptions", "true"]).ok();
+    let me = a.acquire("path:src", "1h").ok().json()["data"]["owner"].as_str().expect("a text").to_owned();
+    a.write("src/a.rs", "1");
+    a.commit().ok();
+    let unnamed = a.git(&["push", "origin", "main"]);
+    assert_ne!(unnamed.code, Some(0));
+    assert!(unnamed.err.contains("git push -o tenure-actor=ID"), "{unnamed:?}");
+    let option = format!("tenure-actor={me}");
+    a.git(&["push", "-q", "-o", &option, "origin", "main"]).ok();
+    b.git(&["pull", "-q", "origin", "main"]).ok();
+    b.write("src/b.rs", "1");
+    b.commit().ok();
+    let refused = b.git(&["push", "-q", "--no-verify", "-o", "tenure-actor=b", "origin", "main"]);
+    assert!(refused.err.contains(&format!("path:src is locked by {me}")), "{refused:?}");
+    // Taking back somebody's commit touches its files, too.
+    let reset = b.git(&["push", "-q", "-f", "-o", "tenure-actor=b", "origin", "HEAD~2:main"]);
+    assert!(reset.err.contains("path:src is locked by"), "{reset:?}");
+    // Locks themselves are not work on files.
+    b.acquire("path:docs", "1h").ok();
+}
+
+#[test]
+fn require_wants_an_issues_lock_by_its_id_or_a_prefix_of_it() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    let made = a.tenure(&["issue", "create", "--title", "Process batch", "--label", "todo", "--json"]).ok().json();
+    let id = made["data"]["issue_id"].as_str().expect("an id").to_owned();
+    b.write(".git/grite/config.toml", "lock_policy = \"require\"\n");
+    b.tenure(&["issue", "comment", &id, "--body", "x"]).exits(4);
+    let prefix = id.split_at(8).0;
+    b.acquire(&format!("issue:{prefix}"), "1h").ok();
+    b.tenure(&["issue", "comment", &id, "--body", "x"]).ok();
+    let closed = b.tenure(&["issue", "close", prefix, "--json"]).ok().json();
+    assert_eq!((&closed["data"]["state"], &closed["data"]["issue_id"]), (&"closed".into(), &id.as_str().into()));
+    // The other way round: the other's prefix lock stands against the full id.
+    a.write(".git/grite/lock", "");
+    let warned = a.tenure(&["issue", "comment", &id, "--body", "y"]).ok();
+    assert!(warned.err.contains("is locked by"), "{warned:?}");
+    a.acquire("path:unrelated", "1h").ok();
+    b.tenure(&["issue", "create", "--title", "unrelated locks do not matter"]).ok();
+    a.tenure(&["lock", "release", "path:unrelated"]).ok();
+    b.tenure(&["lock", "release", &format!("issue:{prefix}")]).ok();
+    a.acquire("repo:global", "1h").ok();
+    b.tenure(&["issue", "create", "--title", "the whole repository does"]).exits(4);
+}
+
+#[test]
+fn issues_have_the_shapes_that_scripts_read() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.clone("b"));
+    let made =
+        a.tenure(&["issue", "create", "--title", "One", "--label", "todo", "--body", "text", "--json"]).ok().json();
+    let id = made["data"]["issue_id"].as_str().expect("an id").to_owned();
+    assert_eq!(made["data"]["event_id"].as_str().map(str::len), Some(64));
+    assert_eq!(made["data"]["wal_head"].as_str().map(str::len), Some(40));
+    b.tenure(&["issue", "comment", &id, "--body", "hello"]).ok();
+    let list = b.tenure(&["issue", "list", "--label", "todo", "--json"]).ok().json();
+    let first = &list["data"]["issues"][0];
+    assert_eq!(
+        (&first["issue_id"], &first["comment_count"], &list["data"]["total"]),
+        (&id.as_str().into(), &1.into(), &1.into())
+    );
+    for (key, wanted) in [("title", "One"), ("state", "open")] {
+        assert_eq!(first[key], wanted);
+    }
+    assert_eq!(b.tenure(&["issue", "list", "--label", "none", "--json"]).ok().json()["data"]["total"], 0);
+    let shown = a.tenure(&["issue", "show", id.split_at(6).0, "--json"]).ok().json();
+    assert_eq!(shown["data"]["events"][1]["kind"]["CommentAdded"]["body"], "hello");
+    assert_eq!(shown["data"]["events"][1]["parent"], shown["data"]["events"][0]["event_id"]);
+    a.tenure(&["issue", "close", &id]).ok();
+    assert_eq!(b.tenure(&["issue", "list", "--json"]).ok().json()["data"]["total"], 0);
+    assert_eq!(b.tenure(&["issue", "list", "--state", "closed", "--json"]).ok().json()["data"]["total"], 1);
+    a.tenure(&["issue", "show", "abcd", "--json"]).exits(3);
+    a.tenure(&["issue", "show", "xyz", "--json"]).exits(2);
+}
