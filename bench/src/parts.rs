@@ -1,0 +1,102 @@
+//! Owns what is measured, one part a module, and how a number is made from turns.
+
+pub mod compare;
+pub mod events;
+pub mod expiry;
+pub mod http;
+pub mod ledger;
+pub mod memory;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::load::{Measured, Op, Pace, Workload};
+use crate::report::{median, progress};
+use crate::targets::Contender;
+
+/// What every part needs to know.
+pub struct Setup {
+    /// The server's binary.
+    pub tenure: PathBuf,
+    /// Where the data of all servers goes: one directory, so one disk.
+    pub scratch: PathBuf,
+    /// How often each measurement is repeated.
+    pub turns: usize,
+    pub pace: Pace,
+    /// Shares of the full counts, to try the bench itself: 1 in a real run.
+    pub scale: f64,
+}
+
+impl Setup {
+    /// A fresh directory for data.
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.scratch.join(name);
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// A count, smaller when the bench itself is tried.
+    pub fn scaled(&self, count: u64) -> u64 {
+        ((count as f64 * self.scale) as u64).max(1)
+    }
+}
+
+/// One measurement, repeated.
+#[derive(Default)]
+pub struct Turns(Vec<Turn>);
+
+struct Turn {
+    measured: Measured,
+    server_cores: f64,
+}
+
+impl Turns {
+    /// Measures once more, and waits until the server has nothing left to do.
+    pub fn take(
+        &mut self,
+        contender: &dyn Contender,
+        connections: usize,
+        workload: &Workload,
+        pace: Pace,
+    ) -> Result<()> {
+        let failed = || format!("{} with {connections} connections, {}", contender.name(), workload.name);
+        let (from, cpu) = (Instant::now(), contender.server().cpu()?);
+        let measured = contender.run(connections, workload, pace).with_context(failed)?;
+        let used = contender.server().cpu()?.saturating_sub(cpu);
+        let server_cores = used.as_secs_f64() / from.elapsed().as_secs_f64();
+        progress(format!("{}: {:.0} a second", failed(), measured.rate()));
+        self.0.push(Turn { measured, server_cores });
+        contender.server().settle()
+    }
+
+    pub fn rate(&self) -> f64 {
+        median(self.0.iter().map(|turn| turn.measured.rate()))
+    }
+
+    pub fn quantile(&self, op: Op, share: f64) -> Duration {
+        self.duration(|measured| measured.quantile(op, share))
+    }
+
+    pub fn quantile_of_all(&self, share: f64) -> Duration {
+        self.duration(|measured| measured.quantile_of_all(share))
+    }
+
+    fn duration(&self, of: impl Fn(&Measured) -> Duration) -> Duration {
+        Duration::from_secs_f64(median(self.0.iter().map(|turn| of(&turn.measured).as_secs_f64())).max(0.0))
+    }
+
+    /// Cores used by the server, warm-up included, and by the load.
+    pub fn cores(&self) -> String {
+        let server = median(self.0.iter().map(|turn| turn.server_cores));
+        let load = median(self.0.iter().map(|turn| turn.measured.load_cores()));
+        format!("{server:.1} + {load:.1}")
+    }
+
+    /// This rate divided by another, turn by turn: turns are next to each other, so the machine's moods cancel out.
+    pub fn rate_over(&self, other: &Turns) -> f64 {
+        let pairs = self.0.iter().zip(&other.0);
+        median(pairs.map(|(own, other)| own.measured.rate() / other.measured.rate()))
+    }
+}
