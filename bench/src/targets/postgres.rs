@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::{Uid, User};
@@ -20,6 +21,10 @@ use crate::process::{Server, find_program, free_address};
 const USER: &str = "postgres";
 /// More than the largest number of connections.
 const CONNECTIONS_MAX: &str = "300";
+
+/// How often it is asked whether it has started.
+const START_TRIES: u32 = 300;
+const START_PAUSE: Duration = Duration::from_millis(100);
 
 const SCHEMA: [&str; 2] = [
     "CREATE SEQUENCE tokens",
@@ -69,13 +74,25 @@ impl Postgres {
         server.wait_for(address)?;
         let postgres = Postgres { server, address };
         block_on(async {
-            let mut connection = Connection::open(address).await?;
+            let mut connection = first_connection(address).await?;
             for statement in SCHEMA {
                 connection.execute(statement).await?;
             }
             Ok(())
         })?;
         Ok(Some(postgres))
+    }
+}
+
+/// It listens before it lets anybody in.
+async fn first_connection(address: SocketAddr) -> Result<Connection> {
+    let mut tries = 0;
+    loop {
+        match Connection::open(address).await {
+            Err(_) if tries < START_TRIES => tokio::time::sleep(START_PAUSE).await,
+            done => return done,
+        }
+        tries += 1;
     }
 }
 
@@ -229,7 +246,10 @@ impl Connection {
                 match kind {
                     b'Z' => return Ok(std::str::from_utf8(self.answer.get(tag).unwrap_or_default())?),
                     b'C' => tag = body.start..body.end - 1,
-                    b'E' => bail!("{}", String::from_utf8_lossy(self.answer.get(body).unwrap_or_default())),
+                    b'E' => {
+                        let fields = String::from_utf8_lossy(self.answer.get(body).unwrap_or_default());
+                        bail!("{}", fields.replace('\0', " "));
+                    }
                     _ => {}
                 }
             }
