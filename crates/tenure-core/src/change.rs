@@ -3,11 +3,19 @@
 //! The store knows no more than this module: it keeps the latest value of each record, the events in order and the
 //! [`Head`]. A [`Ledger`](crate::Ledger) opened from what it kept goes on where the last committed batch ended.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Agent;
+use crate::coordinator::Coordinator;
 use crate::event::{Cursor, Event};
+use crate::intent::Intent;
 use crate::lease::{End, Lease, Resources};
-use crate::{Epoch, Holder, Timestamp, Token};
+use crate::portfolio::Portfolio;
+use crate::subscription::Subscription;
+use crate::workflow::Workflow;
+use crate::{Epoch, Holder, Resource, Timestamp, Token};
 
 /// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,11 +27,36 @@ pub enum RecordKind {
     Closure,
     /// The answer to a keyed acquire.
     Key,
+    /// An intent.
+    Intent,
+    /// A portfolio.
+    Portfolio,
+    /// A registered agent.
+    Agent,
+    /// A coordinator's term.
+    Coordinator,
+    /// A subscription.
+    Subscription,
+    /// A run of a workflow.
+    Workflow,
+    /// A lease on an intent that was lost.
+    Lost,
 }
 
 impl RecordKind {
     /// All kinds.
-    pub const ALL: [RecordKind; 3] = [RecordKind::Lease, RecordKind::Closure, RecordKind::Key];
+    pub const ALL: [RecordKind; 10] = [
+        RecordKind::Lease,
+        RecordKind::Closure,
+        RecordKind::Key,
+        RecordKind::Intent,
+        RecordKind::Portfolio,
+        RecordKind::Agent,
+        RecordKind::Coordinator,
+        RecordKind::Subscription,
+        RecordKind::Workflow,
+        RecordKind::Lost,
+    ];
 
     /// Its name in the store.
     pub fn as_str(self) -> &'static str {
@@ -31,6 +64,13 @@ impl RecordKind {
             RecordKind::Lease => "lease",
             RecordKind::Closure => "closure",
             RecordKind::Key => "key",
+            RecordKind::Intent => "intent",
+            RecordKind::Portfolio => "portfolio",
+            RecordKind::Agent => "agent",
+            RecordKind::Coordinator => "coordinator",
+            RecordKind::Subscription => "subscription",
+            RecordKind::Workflow => "workflow",
+            RecordKind::Lost => "lost",
         }
     }
 }
@@ -87,6 +127,19 @@ pub struct KeyedEnd {
     pub until: Timestamp,
 }
 
+/// A lease on an intent that expired or was revoked: its holder may come back with a late write (D2).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LostLease {
+    /// The lease.
+    pub token: Token,
+    /// Who held it.
+    pub holder: Holder,
+    /// What it held.
+    pub resource: Resource,
+    /// Until when this is remembered.
+    pub until: Timestamp,
+}
+
 /// One durable record.
 #[derive(Debug, Clone)]
 pub enum Record {
@@ -96,6 +149,20 @@ pub enum Record {
     Closure(Closure),
     /// A keyed acquire.
     Key(Keyed),
+    /// An intent.
+    Intent(Arc<Intent>),
+    /// A portfolio.
+    Portfolio(Arc<Portfolio>),
+    /// A registered agent.
+    Agent(Arc<Agent>),
+    /// A coordinator's term.
+    Coordinator(Arc<Coordinator>),
+    /// A subscription.
+    Subscription(Arc<Subscription>),
+    /// A run of a workflow.
+    Workflow(Arc<Workflow>),
+    /// A lease on an intent that was lost.
+    Lost(LostLease),
 }
 
 impl Record {
@@ -105,6 +172,13 @@ impl Record {
             Record::Lease(_) => RecordKind::Lease,
             Record::Closure(_) => RecordKind::Closure,
             Record::Key(_) => RecordKind::Key,
+            Record::Intent(_) => RecordKind::Intent,
+            Record::Portfolio(_) => RecordKind::Portfolio,
+            Record::Agent(_) => RecordKind::Agent,
+            Record::Coordinator(_) => RecordKind::Coordinator,
+            Record::Subscription(_) => RecordKind::Subscription,
+            Record::Workflow(_) => RecordKind::Workflow,
+            Record::Lost(_) => RecordKind::Lost,
         }
     }
 
@@ -114,6 +188,13 @@ impl Record {
             Record::Lease(lease) => lease.token.into(),
             Record::Closure(closure) => closure.token.into(),
             Record::Key(keyed) => keyed.token.into(),
+            Record::Intent(value) => value.id.into(),
+            Record::Portfolio(value) => value.id.into(),
+            Record::Agent(value) => value.id.into(),
+            Record::Coordinator(value) => value.id.into(),
+            Record::Subscription(value) => value.id.into(),
+            Record::Workflow(value) => value.id.into(),
+            Record::Lost(value) => value.token.into(),
         }
     }
 
@@ -123,6 +204,13 @@ impl Record {
             Record::Lease(lease) => serde_json::to_string(lease),
             Record::Closure(closure) => serde_json::to_string(closure),
             Record::Key(keyed) => serde_json::to_string(keyed),
+            Record::Intent(value) => serde_json::to_string(value),
+            Record::Portfolio(value) => serde_json::to_string(value),
+            Record::Agent(value) => serde_json::to_string(value),
+            Record::Coordinator(value) => serde_json::to_string(value),
+            Record::Subscription(value) => serde_json::to_string(value),
+            Record::Workflow(value) => serde_json::to_string(value),
+            Record::Lost(value) => serde_json::to_string(value),
         }
     }
 
@@ -132,6 +220,13 @@ impl Record {
             RecordKind::Lease => Record::Lease(serde_json::from_str(value)?),
             RecordKind::Closure => Record::Closure(serde_json::from_str(value)?),
             RecordKind::Key => Record::Key(serde_json::from_str(value)?),
+            RecordKind::Intent => Record::Intent(serde_json::from_str(value)?),
+            RecordKind::Portfolio => Record::Portfolio(serde_json::from_str(value)?),
+            RecordKind::Agent => Record::Agent(serde_json::from_str(value)?),
+            RecordKind::Coordinator => Record::Coordinator(serde_json::from_str(value)?),
+            RecordKind::Subscription => Record::Subscription(serde_json::from_str(value)?),
+            RecordKind::Workflow => Record::Workflow(serde_json::from_str(value)?),
+            RecordKind::Lost => Record::Lost(serde_json::from_str(value)?),
         })
     }
 }

@@ -4,10 +4,11 @@
 //! plans. Everything that changes who holds what is one.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::lease::{End, Lease, Mode, Resources};
-use crate::{Holder, Timestamp, Token, Ttl};
+use crate::{Holder, Resource, Timestamp, Token, Ttl};
 
 /// The place of an event in the one order of all events; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -43,17 +44,133 @@ pub enum EventKind {
     /// The ledger was opened: every active lease now runs at least its ttl from here (L13).
     #[serde(rename = "ledger.opened")]
     LedgerOpened,
+    /// An intent was made.
+    #[serde(rename = "intent.created")]
+    IntentCreated,
+    /// Parts of an intent's state changed.
+    #[serde(rename = "intent.patched")]
+    IntentPatched,
+    /// An intent moved to another status.
+    #[serde(rename = "intent.status_changed")]
+    IntentStatusChanged,
+    /// An agent was put on an intent, or is to be told again.
+    #[serde(rename = "intent.assigned")]
+    IntentAssigned,
+    /// An agent was taken off an intent.
+    #[serde(rename = "intent.unassigned")]
+    IntentUnassigned,
+    /// Something comes before an intent.
+    #[serde(rename = "intent.dependency_added")]
+    IntentDependencyAdded,
+    /// Something no longer comes before an intent.
+    #[serde(rename = "intent.dependency_removed")]
+    IntentDependencyRemoved,
+    /// Who may do what with an intent changed, or someone asked for it.
+    #[serde(rename = "intent.access_changed")]
+    IntentAccessChanged,
+    /// An attempt at an intent failed.
+    #[serde(rename = "intent.failed")]
+    IntentFailed,
+    /// A client noted something in the log of an intent.
+    #[serde(rename = "intent.noted")]
+    IntentNoted,
+    /// A portfolio was made.
+    #[serde(rename = "portfolio.created")]
+    PortfolioCreated,
+    /// A portfolio moved to another status.
+    #[serde(rename = "portfolio.status_changed")]
+    PortfolioStatusChanged,
+    /// An intent came into a portfolio.
+    #[serde(rename = "portfolio.intent_added")]
+    PortfolioIntentAdded,
+    /// An intent left a portfolio.
+    #[serde(rename = "portfolio.intent_removed")]
+    PortfolioIntentRemoved,
+    /// A coordinator's term began.
+    #[serde(rename = "coordinator.granted")]
+    CoordinatorGranted,
+    /// A coordinator was told to stand still.
+    #[serde(rename = "coordinator.paused")]
+    CoordinatorPaused,
+    /// A coordinator goes on.
+    #[serde(rename = "coordinator.resumed")]
+    CoordinatorResumed,
+    /// A coordinator has missed heartbeats.
+    #[serde(rename = "coordinator.unresponsive")]
+    CoordinatorUnresponsive,
+    /// A coordinator lost its term.
+    #[serde(rename = "coordinator.failed_over")]
+    CoordinatorFailedOver,
+    /// A coordinator passed its term on.
+    #[serde(rename = "coordinator.handed_off")]
+    CoordinatorHandedOff,
+    /// A coordinator was replaced.
+    #[serde(rename = "coordinator.replaced")]
+    CoordinatorReplaced,
+    /// What a coordinator may not do changed.
+    #[serde(rename = "coordinator.guardrails_set")]
+    CoordinatorGuardrailsSet,
+    /// A coordinator's term ended as planned.
+    #[serde(rename = "coordinator.ended")]
+    CoordinatorEnded,
+    /// An agent registered.
+    #[serde(rename = "agent.registered")]
+    AgentRegistered,
+    /// A registered agent moved to another status.
+    #[serde(rename = "agent.status_changed")]
+    AgentStatusChanged,
+    /// Someone wants to be told.
+    #[serde(rename = "subscription.made")]
+    SubscriptionMade,
+    /// Someone no longer wants to be told.
+    #[serde(rename = "subscription.ended")]
+    SubscriptionEnded,
+    /// A run of a workflow began.
+    #[serde(rename = "workflow.started")]
+    WorkflowStarted,
+    /// A run of a workflow ended.
+    #[serde(rename = "workflow.ended")]
+    WorkflowEnded,
 }
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [EventKind; 6] = [
+    pub const ALL: [EventKind; 35] = [
         EventKind::LeaseGranted,
         EventKind::LeaseRenewed,
         EventKind::LeaseReleased,
         EventKind::LeaseExpired,
         EventKind::LeaseRevoked,
         EventKind::LedgerOpened,
+        EventKind::IntentCreated,
+        EventKind::IntentPatched,
+        EventKind::IntentStatusChanged,
+        EventKind::IntentAssigned,
+        EventKind::IntentUnassigned,
+        EventKind::IntentDependencyAdded,
+        EventKind::IntentDependencyRemoved,
+        EventKind::IntentAccessChanged,
+        EventKind::IntentFailed,
+        EventKind::IntentNoted,
+        EventKind::PortfolioCreated,
+        EventKind::PortfolioStatusChanged,
+        EventKind::PortfolioIntentAdded,
+        EventKind::PortfolioIntentRemoved,
+        EventKind::CoordinatorGranted,
+        EventKind::CoordinatorPaused,
+        EventKind::CoordinatorResumed,
+        EventKind::CoordinatorUnresponsive,
+        EventKind::CoordinatorFailedOver,
+        EventKind::CoordinatorHandedOff,
+        EventKind::CoordinatorReplaced,
+        EventKind::CoordinatorGuardrailsSet,
+        EventKind::CoordinatorEnded,
+        EventKind::AgentRegistered,
+        EventKind::AgentStatusChanged,
+        EventKind::SubscriptionMade,
+        EventKind::SubscriptionEnded,
+        EventKind::WorkflowStarted,
+        EventKind::WorkflowEnded,
     ];
 
     /// The name on every wire.
@@ -65,6 +182,35 @@ impl EventKind {
             EventKind::LeaseExpired => "lease.expired",
             EventKind::LeaseRevoked => "lease.revoked",
             EventKind::LedgerOpened => "ledger.opened",
+            EventKind::IntentCreated => "intent.created",
+            EventKind::IntentPatched => "intent.patched",
+            EventKind::IntentStatusChanged => "intent.status_changed",
+            EventKind::IntentAssigned => "intent.assigned",
+            EventKind::IntentUnassigned => "intent.unassigned",
+            EventKind::IntentDependencyAdded => "intent.dependency_added",
+            EventKind::IntentDependencyRemoved => "intent.dependency_removed",
+            EventKind::IntentAccessChanged => "intent.access_changed",
+            EventKind::IntentFailed => "intent.failed",
+            EventKind::IntentNoted => "intent.noted",
+            EventKind::PortfolioCreated => "portfolio.created",
+            EventKind::PortfolioStatusChanged => "portfolio.status_changed",
+            EventKind::PortfolioIntentAdded => "portfolio.intent_added",
+            EventKind::PortfolioIntentRemoved => "portfolio.intent_removed",
+            EventKind::CoordinatorGranted => "coordinator.granted",
+            EventKind::CoordinatorPaused => "coordinator.paused",
+            EventKind::CoordinatorResumed => "coordinator.resumed",
+            EventKind::CoordinatorUnresponsive => "coordinator.unresponsive",
+            EventKind::CoordinatorFailedOver => "coordinator.failed_over",
+            EventKind::CoordinatorHandedOff => "coordinator.handed_off",
+            EventKind::CoordinatorReplaced => "coordinator.replaced",
+            EventKind::CoordinatorGuardrailsSet => "coordinator.guardrails_set",
+            EventKind::CoordinatorEnded => "coordinator.ended",
+            EventKind::AgentRegistered => "agent.registered",
+            EventKind::AgentStatusChanged => "agent.status_changed",
+            EventKind::SubscriptionMade => "subscription.made",
+            EventKind::SubscriptionEnded => "subscription.ended",
+            EventKind::WorkflowStarted => "workflow.started",
+            EventKind::WorkflowEnded => "workflow.ended",
         }
     }
 
@@ -74,7 +220,7 @@ impl EventKind {
             EventKind::LeaseReleased => Some(End::Released),
             EventKind::LeaseExpired => Some(End::Expired),
             EventKind::LeaseRevoked => Some(End::Revoked),
-            EventKind::LeaseGranted | EventKind::LeaseRenewed | EventKind::LedgerOpened => None,
+            _ => None,
         }
     }
 }
@@ -156,6 +302,12 @@ impl Event {
             reason: None,
             data: None,
         }
+    }
+
+    /// An event about something that is not a lease.
+    pub(crate) fn about(kind: EventKind, at: Timestamp, resource: Option<Resource>, said: Value) -> Event {
+        let data = serde_json::value::to_raw_value(&said).ok();
+        Event { resources: resource.into_iter().collect(), data, ..Event::new(kind, at) }
     }
 
     /// An event about a lease, with what identifies it.

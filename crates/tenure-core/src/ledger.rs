@@ -21,32 +21,52 @@
 //!
 //! Does not promise that a paused holder has stopped working: that is what the token is for.
 
+pub mod access;
 mod acquire;
+pub mod agents;
+pub mod assign;
+pub mod attempts;
 mod conflict;
+pub mod coordinators;
 mod deadlines;
 mod deadlock;
 mod holders;
+pub mod intents;
 mod keep;
 mod keys;
+mod lost;
 mod overlap;
+pub mod portfolios;
 mod query;
 mod queue;
 mod recover;
+pub mod scopes;
+mod settle;
+pub mod subscriptions;
+pub mod workflows;
+pub mod writes;
 
 use std::collections::{BTreeMap, HashMap};
 
 use smallvec::SmallVec;
 
+use self::agents::Agents;
 use self::conflict::ByMode;
+use self::coordinators::Coordinators;
 use self::deadlines::Deadlines;
 use self::holders::Holders;
+use self::intents::Intents;
 use self::keys::Keys;
+use self::lost::Lost;
 use self::overlap::OverlapIndex;
+use self::portfolios::Portfolios;
 use self::queue::Queue;
+use self::subscriptions::Subscriptions;
+use self::workflows::Workflows;
 use crate::change::{Change, Closure, Head};
 use crate::command::{Command, Grant, WaiterId};
 use crate::event::Event;
-use crate::lease::Lease;
+use crate::lease::{End, Lease};
 use crate::refusal::Refusal;
 use crate::{Resource, Timestamp, Token};
 
@@ -99,6 +119,15 @@ pub struct Ledger {
     keys: Keys,
     holders: Holders,
     deadlines: Deadlines,
+    intents: Intents,
+    lost: Lost,
+    portfolios: Portfolios,
+    agents: Agents,
+    coordinators: Coordinators,
+    subscriptions: Subscriptions,
+    workflows: Workflows,
+    /// Leases that ended and that documents have not looked at yet; empty between commands.
+    ended: Vec<(Lease, End)>,
     /// What became free and has not been offered to those in line yet; empty between commands.
     freed: Vec<Resource>,
 }
@@ -109,6 +138,7 @@ impl Ledger {
         self.head.at = turn.now;
         self.lapse(turn);
         let reply = command.decide(self, turn);
+        self.settle(turn);
         self.serve_queue(turn);
         reply
     }
@@ -120,7 +150,9 @@ impl Ledger {
 
     /// When something lapses next, if nothing is renewed until then.
     pub fn next_deadline(&mut self) -> Option<Timestamp> {
-        let live = self.leases.len() + self.queue.len() + self.closures.len() + self.keys.len();
+        let leases = self.leases.len() + self.queue.len() + self.closures.len() + self.keys.len();
+        let documents = self.lost.len() + self.intents.retrying() + self.agents.len() + self.coordinators.live();
+        let live = leases + documents;
         if self.deadlines.is_mostly_stale(live) {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.rebuild(|due| self.deadline_of(due));

@@ -45,11 +45,60 @@ pub const PAGE_MAX: usize = 1_000;
 /// A renew of many leases at once.
 pub const RENEWALS_PER_REQUEST_MAX: usize = 4_096;
 
+/// Intents live in memory; a fleet that needs more needs a second ledger.
+pub const INTENTS_MAX: usize = 1_000_000;
+/// The state of an intent says where the work stands; the work itself belongs elsewhere.
+pub const STATE_BYTES_MAX: usize = 256 * 1_024;
+/// Half of what readers of JSON accept, so that what was written can always be read.
+pub const STATE_DEPTH_MAX: usize = 64;
+/// A path into a state is a few names.
+pub const PATCH_PATH_BYTES_MAX: usize = 1_024;
+/// A write that changes more than this is a new state.
+pub const PATCHES_MAX: usize = 256;
+/// A title fits a line.
+pub const TITLE_BYTES_MAX: usize = 1_024;
+/// A description, a message, a note: a few pages.
+pub const TEXT_BYTES_MAX: usize = 64 * 1_024;
+/// What comes before one intent.
+pub const DEPENDENCIES_MAX: usize = 1_024;
+/// How many relatives of an intent one answer lists or one check looks at.
+pub const RELATIVES_MAX: usize = 10_000;
+/// Agents on one intent: all of them are told what happens to it.
+pub const ASSIGNED_MAX: usize = 256;
+/// Names on an access list.
+pub const ACCESS_ENTRIES_MAX: usize = 256;
+/// How many failures an intent keeps at hand; the events have them all.
+pub const FAILURES_KEPT_MAX: usize = 32;
+/// Portfolios live in memory.
+pub const PORTFOLIOS_MAX: usize = 100_000;
+/// A portfolio is written whole when an intent comes or goes.
+pub const PORTFOLIO_MEMBERS_MAX: usize = 2_048;
+/// Registered agents live in memory.
+pub const AGENTS_MAX: usize = 100_000;
+/// The shortest interval of heartbeats.
+pub const AGENT_BEAT_MS_MIN: u64 = 1_000;
+/// The longest silence that can be agreed on.
+pub const AGENT_BEAT_MS_MAX: u64 = 24 * 3_600 * 1_000;
+/// Every subscription reads all events about its subject.
+pub const SUBSCRIPTIONS_MAX: usize = 10_000;
+/// Types of events one subscription names.
+pub const EVENT_TYPES_MAX: usize = 256;
+/// A URL to send to.
+pub const URL_BYTES_MAX: usize = 2_048;
+/// How long a holder that lost a lease is told so when it writes late.
+pub const LOST_KEEP_MS: u64 = 24 * 3_600 * 1_000;
+/// And how many such leases of one holder are remembered, the latest.
+pub const LOST_PER_HOLDER_MAX: usize = 1_024;
+/// Steps of one workflow: its portfolio holds them all.
+pub const WORKFLOW_STEPS_MAX: usize = 1_024;
+/// Steps are named by words.
+pub const STEP_NAME_BYTES_MAX: usize = 128;
 /// More tries than this is a loop, not a retry.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// The longest wait between two attempts.
 pub const RETRY_DELAY_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 
+const _: () = assert!(WORKFLOW_STEPS_MAX <= PORTFOLIO_MEMBERS_MAX && WORKFLOW_STEPS_MAX <= DEPENDENCIES_MAX);
 // An ended lease must be rememberable by its key at least as long as a client may retry within the shortest wait for an answer.
 const _: () = assert!(IDEMPOTENCY_KEEP_MS >= 60_000);
 const _: () = assert!(TTL_MS_MIN_NATIVE <= TTL_MS_MIN && TTL_MS_MIN < TTL_MS_MAX);

@@ -2,6 +2,8 @@
 //!
 //! A refusal is not an error: nothing broke, a rule answered.
 
+use crate::agent::AgentStatus;
+use crate::intent::Status;
 use crate::lease::{End, Mode};
 use crate::{Holder, Resource, Timestamp, Token};
 
@@ -103,6 +105,20 @@ pub enum Refusal {
     /// The lease named in `within` is not active.
     #[error("the lease to live within is over or was never granted")]
     WithinOver,
+    /// The holder is a registered agent that is draining, dead or has left.
+    #[error("{holder} is {}: it gets no new leases", .status.as_str())]
+    AgentLeaving {
+        /// Who.
+        holder: Holder,
+        /// How it stands.
+        status: AgentStatus,
+    },
+    /// The intent is completed or abandoned.
+    #[error("the intent is {}: it takes no more leases", .status.as_str())]
+    IntentFinished {
+        /// How it ended.
+        status: Status,
+    },
     /// The key was used for a different request.
     #[error("the idempotency key was used for a different request")]
     KeyReused,
@@ -119,6 +135,8 @@ impl Refusal {
             Refusal::NoResources => "no_resources",
             Refusal::LimitReached { .. } => "limit_reached",
             Refusal::WithinOver => "within_over",
+            Refusal::AgentLeaving { .. } => "agent_leaving",
+            Refusal::IntentFinished { .. } => "intent_finished",
             Refusal::KeyReused => "key_reused",
         }
     }

@@ -25,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::limits::{KIND_BYTES_MAX, RESOURCE_BYTES_MAX};
+use crate::serial::IntentId;
 
 /// Ends every segment of a place; control characters are refused in names, so it is never inside one.
 const END: char = '\0';
@@ -95,6 +96,12 @@ impl Resource {
             (Some("repo"), Some(kind)) => kind,
             (first, _) => first.unwrap_or_default(),
         }
+    }
+
+    /// The intent it is or is a scope of, if the name is an id that this ledger could have given.
+    pub fn intent(&self) -> Option<IntentId> {
+        let mut segments = self.segments();
+        (segments.next() == Some("intent")).then(|| segments.next()?.parse().ok()).flatten()
     }
 
     /// Whether holding one of the two is at odds with holding the other (R2).

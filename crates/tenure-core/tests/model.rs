@@ -331,7 +331,10 @@ fn refused(refusal: &Refusal) -> Answer {
         Refusal::NotHolder { .. } => Answer::NotHolder,
         Refusal::WithinOver => Answer::WithinOver,
         Refusal::KeyReused => Answer::KeyReused,
-        Refusal::NoResources | Refusal::LimitReached { .. } => panic!("not expected here: {refusal}"),
+        Refusal::NoResources
+        | Refusal::LimitReached { .. }
+        | Refusal::AgentLeaving { .. }
+        | Refusal::IntentFinished { .. } => panic!("not expected here: {refusal}"),
     }
 }
 

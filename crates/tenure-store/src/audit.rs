@@ -160,7 +160,8 @@ impl Auditor {
             EventKind::LeaseGranted => self.grant(event),
             EventKind::LeaseRenewed => self.renew(event),
             EventKind::LeaseReleased | EventKind::LeaseExpired | EventKind::LeaseRevoked => self.end(event),
-            EventKind::LedgerOpened => Ok(()),
+            // What is not about leases has no place in their order.
+            _ => Ok(()),
         };
         order.and(orphan).and(content)
     }

@@ -20,7 +20,7 @@ impl Command for Acquire {
 }
 
 impl Ledger {
-    fn acquire(&mut self, turn: &mut Turn<'_>, mut request: Acquire) -> Result<Acquired, Refusal> {
+    pub(crate) fn acquire(&mut self, turn: &mut Turn<'_>, mut request: Acquire) -> Result<Acquired, Refusal> {
         drop_repeats(&mut request.resources);
         check_limits(&request)?;
         if let Some(answer) = self.answer_again(turn, &request)? {
@@ -59,7 +59,7 @@ impl Ledger {
         if has >= limits::LEASES_PER_HOLDER_MAX {
             return Err(Refusal::LimitReached { what: "leases per holder", max: limits::LEASES_PER_HOLDER_MAX });
         }
-        Ok(())
+        self.admit_documents(request)
     }
 
     /// Grants what nothing stands against.
@@ -87,6 +87,7 @@ impl Ledger {
         let lease = self.insert_lease(lease);
         turn.changes.push(Change::Put(Record::Lease(lease.clone())));
         self.emit(turn, Event::of_lease(EventKind::LeaseGranted, turn.now(), &lease));
+        self.regain(turn, &lease);
         if let Some(keyed) = keyed {
             turn.changes.push(Change::Put(Record::Key(keyed.clone())));
             self.keys.insert(keyed);

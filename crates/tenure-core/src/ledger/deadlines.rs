@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
 use crate::command::WaiterId;
+use crate::serial::{AgentId, CoordinatorId, IntentId};
 use crate::{Timestamp, Token};
 
 /// What may lapse.
@@ -20,6 +21,14 @@ pub(crate) enum Due {
     Closure(Token),
     /// A key of an ended lease is forgotten.
     Key(Token),
+    /// A lost lease is forgotten.
+    Lost(Token),
+    /// An intent is tried again.
+    Retry(IntentId),
+    /// An agent has been silent too long.
+    Agent(AgentId),
+    /// A coordinator has been silent too long.
+    Coordinator(CoordinatorId),
 }
 
 /// Entries for things that are gone are tolerated up to this many, and up to as many as there are live ones.
@@ -34,6 +43,13 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     pub(crate) fn push(&mut self, at: Timestamp, due: Due) {
         self.entries.push(Reverse((at, due)));
+    }
+
+    /// As [`Deadlines::push`], if there is a deadline.
+    pub(crate) fn extend(&mut self, at: Option<Timestamp>, due: Due) {
+        if let Some(at) = at {
+            self.push(at, due);
+        }
     }
 
     /// The earliest entry.

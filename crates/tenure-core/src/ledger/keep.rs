@@ -95,6 +95,18 @@ impl Ledger {
         }
     }
 
+    /// Ends a lease because of something else that happened.
+    pub(crate) fn end_because(&mut self, turn: &mut Turn<'_>, token: Token, end: End, why: &str) {
+        self.end(turn, token, end, Cause { reason: Some(why.into()), ..Cause::default() });
+    }
+
+    /// Renews a lease with its own ttl.
+    pub(crate) fn renew_own(&mut self, turn: &mut Turn<'_>, token: Token) {
+        if let Some(holder) = self.leases.get(&token).map(|lease| lease.holder.clone()) {
+            self.renew(turn, token, &Renew { tokens: Vec::new(), holder, ttl: None });
+        }
+    }
+
     /// Ends a lease and, before it, everything that lives within it.
     fn end(&mut self, turn: &mut Turn<'_>, token: Token, end: End, cause: Cause) -> Option<Lease> {
         for child in self.children.remove(&token).unwrap_or_default() {
@@ -109,6 +121,7 @@ impl Ledger {
             self.close(turn, &lease);
         }
         self.refuse_nested(turn, token);
+        self.note_end(&lease, end);
         self.freed.extend(lease.resources.iter().cloned());
         Some(lease)
     }
@@ -184,7 +197,12 @@ impl Ledger {
                         turn.changes.push(Change::Delete(RecordKind::Key, token.into()));
                     }
                 }
+                Due::Lost(token) => self.forget_lost(turn, token),
+                Due::Retry(id) => self.retry(turn, id),
+                Due::Agent(id) => self.silence_agent(turn, id),
+                Due::Coordinator(id) => self.silence_term(turn, id),
             }
+            self.settle(turn);
             self.serve_queue(turn);
         }
     }
@@ -196,6 +214,10 @@ impl Ledger {
             Due::Wait(waiter) => self.queue.get(waiter).map(|waiter| waiter.deadline),
             Due::Closure(token) => self.closures.get(&token).map(|closure| closure.until),
             Due::Key(token) => self.keys.get(token)?.ended.as_ref().map(|ended| ended.until),
+            Due::Lost(token) => self.lost.until(token),
+            Due::Retry(id) => self.intents.get(id)?.attempts.next_at,
+            Due::Agent(id) => self.agents.deadline(id),
+            Due::Coordinator(id) => self.coordinators.deadline(id),
         }
     }
 }

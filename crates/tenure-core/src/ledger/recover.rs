@@ -28,6 +28,25 @@ impl Ledger {
                 }
                 self.keys.insert(keyed);
             }
+            Record::Lost(mark) => {
+                self.deadlines.push(mark.until, Due::Lost(mark.token));
+                self.lost.insert(mark);
+            }
+            Record::Intent(intent) => {
+                self.deadlines.extend(intent.attempts.next_at, Due::Retry(intent.id));
+                self.intents.put(intent);
+            }
+            Record::Portfolio(portfolio) => self.portfolios.put(portfolio),
+            Record::Agent(agent) => {
+                self.deadlines.extend(agent.deadline(), Due::Agent(agent.id));
+                self.agents.put(agent);
+            }
+            Record::Coordinator(term) => {
+                self.deadlines.extend(term.deadline(), Due::Coordinator(term.id));
+                self.coordinators.put(term);
+            }
+            Record::Subscription(one) => drop(self.subscriptions.insert(one.id, one)),
+            Record::Workflow(workflow) => self.workflows.put(workflow),
         }
     }
 
@@ -40,6 +59,9 @@ impl Ledger {
                 turn.changes.push(Change::Renewed(lease.token, at_least));
             }
         }
+        // Nobody could be heard while the ledger was closed.
+        self.agents.see_all(turn.now());
+        self.coordinators.see_all(turn.now());
         let said = format!("epoch {}, {} active leases", self.head.epoch.0, self.leases.len());
         let opened = Event { reason: Some(said.into()), ..Event::new(EventKind::LedgerOpened, turn.now()) };
         self.emit(turn, opened);

@@ -53,6 +53,8 @@ codes! {
     Lost "lost" CONFLICT "The lease is over";
     NotHolder "not_holder" CONFLICT "The lease is another holder's";
     WithinOver "within_over" CONFLICT "The lease to live within is over";
+    AgentLeaving "agent_leaving" CONFLICT "The agent is leaving or gone";
+    IntentFinished "intent_finished" CONFLICT "The intent is finished";
     Gone "gone" GONE "These events are no longer kept";
     PayloadTooLarge "payload_too_large" PAYLOAD_TOO_LARGE "The body is too large";
     UnsupportedMediaType "unsupported_media_type" UNSUPPORTED_MEDIA_TYPE "The body is not JSON";

@@ -42,6 +42,16 @@ pub(crate) fn refused(refusal: Refusal, now: Timestamp) -> Problem {
             let detail = "the lease named in `within` is over or was never granted; acquire it again first";
             Problem::new(Code::WithinOver, detail)
         }
+        Refusal::AgentLeaving { holder, status } => {
+            let detail = format!("{holder} is {} and gets no new leases; register it again first", status.as_str());
+            Problem::new(Code::AgentLeaving, detail)
+                .with("holder", holder.as_str())
+                .with("agent_status", status.as_str())
+        }
+        Refusal::IntentFinished { status } => {
+            let detail = format!("the intent is {} and takes no more leases", status.as_str());
+            Problem::new(Code::IntentFinished, detail).with("intent_status", status.as_str())
+        }
         Refusal::KeyReused => {
             let detail = "this Idempotency-Key was used for a different request; use a new key for a new request";
             Problem::new(Code::KeyReused, detail)

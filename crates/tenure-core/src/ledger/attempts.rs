@@ -1,0 +1,230 @@
+//! Owns what happens when an attempt at an intent fails (T4): it is recorded, tried again by the intent's rule, passed on to
+//! the fallback agent, or given up.
+//!
+//! An agent reports a failure; an attempt at a step of a workflow also fails when the assigned agent loses its lease. A failed
+//! attempt is over: the leases it had on the intent end with it, in the same commit.
+
+use serde_json::{Map, Value, json};
+
+use crate::access::{Caller, Permission};
+use crate::command::Command;
+use crate::document::Refusal;
+use crate::event::EventKind;
+use crate::intent::{Failure, Intent, RetryPolicy, Status};
+use crate::lease::{End, Lease};
+use crate::ledger::deadlines::Due;
+use crate::ledger::{Ledger, Turn};
+use crate::limits::FAILURES_KEPT_MAX;
+use crate::retry::RetryRule;
+use crate::serial::{FailureId, IntentId};
+use crate::{Holder, Timestamp};
+
+/// Say what happens when attempts at an intent fail.
+#[derive(Debug, Clone)]
+pub struct SetRetry {
+    /// Which intent.
+    pub id: IntentId,
+    /// Who.
+    pub caller: Caller,
+    /// When it is tried again.
+    pub rule: RetryRule,
+    /// Who takes over.
+    pub fallback: Option<Holder>,
+    /// After how many failures.
+    pub failure_threshold: u32,
+}
+
+impl Command for SetRetry {
+    type Reply = Result<RetryPolicy, Refusal>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let intent = ledger.open_intent(turn, self.id, &self.caller, Permission::Write)?;
+        let policy = RetryPolicy {
+            rule: self.rule,
+            fallback: self.fallback,
+            failure_threshold: self.failure_threshold,
+            created_at: intent.retry.as_ref().map_or(turn.now(), |policy| policy.created_at),
+            updated_at: turn.now(),
+        };
+        let mut changed = Intent::clone(&intent);
+        changed.retry = Some(policy.clone());
+        ledger.put_intent(turn, changed);
+        Ok(policy)
+    }
+}
+
+/// Report that an attempt failed.
+#[derive(Debug, Clone)]
+pub struct ReportFailure {
+    /// At which intent.
+    pub id: IntentId,
+    /// Who reports.
+    pub caller: Caller,
+    /// What failed.
+    pub failed: FailedAttempt,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone)]
+pub struct FailedAttempt {
+    /// Whose.
+    pub agent: Holder,
+    /// Which, as the agent counts; nothing takes the ledger's count.
+    pub attempt: Option<u32>,
+    /// A short name for what went wrong.
+    pub code: Option<Box<str>>,
+    /// What went wrong.
+    pub message: Option<Box<str>>,
+    /// When the agent means to try again by itself.
+    pub retry_at: Option<Timestamp>,
+    /// The agent's own notes.
+    pub metadata: Map<String, Value>,
+}
+
+impl Command for ReportFailure {
+    type Reply = Result<Failure, Refusal>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let intent = ledger.open_intent(turn, self.id, &self.caller, Permission::Write)?;
+        if intent.status.is_finished() {
+            return Err(Refusal::Finished(intent.status));
+        }
+        Ok(ledger.fail_attempt(turn, &intent, self.failed, &self.caller.holder))
+    }
+}
+
+/// What follows a failed attempt.
+enum Next {
+    /// Another attempt by the same agent.
+    Retry(Timestamp),
+    /// The fallback takes over.
+    Fallback(Holder),
+    /// No more attempts.
+    GiveUp,
+    /// Nobody said.
+    Nothing,
+}
+
+impl Ledger {
+    pub(crate) fn fail_attempt(
+        &mut self,
+        turn: &mut Turn<'_>,
+        intent: &Intent,
+        failed: FailedAttempt,
+        by: &Holder,
+    ) -> Failure {
+        let agent = failed.agent.clone();
+        let mut changed = intent.clone();
+        changed.attempts.failed += 1;
+        changed.attempts.failed_by_agent += 1;
+        let next = next_of(&changed, &agent, turn.now());
+        let failure = Failure {
+            id: FailureId(self.serial()),
+            agent: agent.clone(),
+            attempt: failed.attempt.unwrap_or(changed.attempts.failed),
+            code: failed.code,
+            message: failed.message,
+            retry_at: match next {
+                Next::Retry(at) => Some(at),
+                _ => failed.retry_at,
+            },
+            metadata: failed.metadata,
+            at: turn.now(),
+        };
+        changed.attempts.last_error = failure.message.clone().or_else(|| failure.code.clone());
+        changed.attempts.failures.push_back(failure.clone());
+        if changed.attempts.failures.len() > FAILURES_KEPT_MAX {
+            changed.attempts.failures.pop_front();
+        }
+        let said = json!({
+            "failure": failure,
+            "failed_attempts": changed.attempts.failed,
+            "fallback_triggered": matches!(next, Next::Fallback(_)),
+            "gave_up": matches!(next, Next::GiveUp),
+        });
+        self.tell(turn, EventKind::IntentFailed, intent, by, said);
+        self.follow(turn, changed, &agent, next, by);
+        failure
+    }
+
+    /// Does what follows, in the same commit as the failure.
+    fn follow(&mut self, turn: &mut Turn<'_>, mut intent: Intent, agent: &Holder, next: Next, by: &Holder) {
+        if !matches!(next, Next::Nothing) || intent.workflow.is_some() {
+            let tokens: Vec<_> = self.leases_on(intent.id, agent).map(|lease| lease.token).collect();
+            for token in tokens {
+                self.end_because(turn, token, End::Released, "the attempt failed");
+            }
+        }
+        match next {
+            Next::Nothing => drop(self.put_intent(turn, intent)),
+            Next::Retry(at) => {
+                intent.attempts.next_at = Some(at);
+                intent.attempts.next_agent = Some(agent.clone());
+                self.deadlines.push(at, Due::Retry(intent.id));
+                self.put_intent(turn, intent);
+            }
+            Next::Fallback(fallback) => {
+                intent.attempts.failed_by_agent = 0;
+                let role = intent.assignment(agent).map_or("worker".into(), |assignment| assignment.role.clone());
+                intent.assigned.retain(|assignment| assignment.agent != *agent);
+                let assignment = self.assignment(turn, fallback, role, Some(agent.clone()));
+                self.assign(turn, &intent, assignment, by);
+            }
+            Next::GiveUp if intent.workflow.is_some() => {
+                let intent = self.put_intent(turn, intent);
+                let reason = format!("attempt {} of {} failed", intent.attempts.failed, intent.attempts.failed);
+                self.set_status(turn, &intent, Status::Abandoned, by, Some(reason.into()));
+            }
+            Next::GiveUp => drop(self.put_intent(turn, intent)),
+        }
+    }
+
+    /// The time for another attempt has come: the agent is told again.
+    pub(crate) fn retry(&mut self, turn: &mut Turn<'_>, id: IntentId) {
+        let Some(intent) = self.intents.get(id) else { return };
+        let mut changed = Intent::clone(intent);
+        changed.attempts.next_at = None;
+        match changed.attempts.next_agent.take() {
+            Some(agent) if changed.assignment(&agent).is_some() => {
+                let role = changed.assignment(&agent).map_or("worker".into(), |assignment| assignment.role.clone());
+                let assignment = self.assignment(turn, agent.clone(), role, None);
+                self.assign(turn, &changed, assignment, &agent);
+            }
+            _ => drop(self.put_intent(turn, changed)),
+        }
+    }
+
+    /// The loss of the lease of a step's agent is the failure of its attempt.
+    pub(crate) fn fail_lost_attempt(&mut self, turn: &mut Turn<'_>, lease: &Lease, end: End) {
+        let intent = self.intent_of(lease).and_then(|id| self.intents.get(id)).cloned();
+        let Some(intent) = intent.filter(|intent| is_attempt(intent, &lease.holder)) else { return };
+        let failed = FailedAttempt {
+            agent: lease.holder.clone(),
+            attempt: None,
+            code: Some(format!("lease_{}", end.as_str()).into()),
+            message: Some(format!("the lease of {} was {}", lease.holder, end.as_str()).into()),
+            retry_at: None,
+            metadata: Map::new(),
+        };
+        self.fail_attempt(turn, &intent, failed, &lease.holder);
+    }
+}
+
+/// Whether a lease of this holder is an attempt at a step that is under way.
+fn is_attempt(intent: &Intent, holder: &Holder) -> bool {
+    intent.workflow.is_some()
+        && !intent.status.is_finished()
+        && intent.attempts.next_at.is_none()
+        && intent.assignment(holder).is_some()
+}
+
+fn next_of(intent: &Intent, agent: &Holder, now: Timestamp) -> Next {
+    let Some(policy) = &intent.retry else { return Next::Nothing };
+    let delay = policy.rule.delay_after(intent.attempts.failed, 0);
+    let is_enough = delay.is_none() || intent.attempts.failed_by_agent >= policy.failure_threshold;
+    match (&policy.fallback, delay) {
+        (Some(fallback), _) if is_enough && fallback != agent => Next::Fallback(fallback.clone()),
+        (_, Some(delay)) => Next::Retry(now.plus_ms(delay)),
+        (_, None) => Next::GiveUp,
+    }
+}
