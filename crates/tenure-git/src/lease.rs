@@ -260,19 +260,19 @@ impl<'a> Locks<'a> {
     fn read(&self, round: &mut Round) -> Result<Views, Error> {
         let local = Space::local();
         let Some(remote) = &self.remote else {
-            let judge = view::read(&self.repo.git, &[&local])?.pop().unwrap_or_default();
+            let judge = view::read(self.repo, &[&local])?.pop().unwrap_or_default();
             return Ok(Views { judge: judge.clone(), local: judge });
         };
         let spaces = [&remote.space(), &local];
         if round.on_old_knowledge {
-            let views = pair(view::read(&self.repo.git, &spaces)?);
+            let views = pair(view::read(self.repo, &spaces)?);
             if views.judge.guard.is_some() {
                 return Ok(views);
             }
             round.on_old_knowledge = false;
         }
         remote.fetch_locks(self.repo)?;
-        Ok(pair(view::read(&self.repo.git, &spaces)?))
+        Ok(pair(view::read(self.repo, &spaces)?))
     }
 
     /// Reads everything from the judge itself.
@@ -283,7 +283,7 @@ impl<'a> Locks<'a> {
     /// Reads what was last seen of the judge.
     pub(crate) fn read_last_seen(&self) -> Result<View, Error> {
         let space = self.remote.as_ref().map_or_else(Space::local, Remote::space);
-        Ok(view::read(&self.repo.git, &[&space])?.pop().unwrap_or_default())
+        Ok(view::read(self.repo, &[&space])?.pop().unwrap_or_default())
     }
 
     fn swap(&self, changes: &[Change]) -> Result<Swapped, Error> {
@@ -302,7 +302,7 @@ impl<'a> Locks<'a> {
         if remote.fetch_locks(self.repo).is_err() {
             return Err(remote.unavailable(detail, true));
         }
-        let view = view::read(&self.repo.git, &[&remote.space()])?.pop().unwrap_or_default();
+        let view = view::read(self.repo, &[&remote.space()])?.pop().unwrap_or_default();
         let arrived = |change: &Change| view.at(&change.reference).map(|entry| &entry.oid) == change.new.as_ref();
         let lock = changes.first();
         if lock.is_some_and(arrived) { Ok(Swapped::Done(None)) } else { Ok(Swapped::Refused(detail)) }

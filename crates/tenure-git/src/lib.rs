@@ -31,6 +31,7 @@ pub mod lease;
 pub mod limits;
 pub mod name;
 pub mod objects;
+mod plain;
 pub mod policy;
 pub mod record;
 pub mod remote;

@@ -1,4 +1,4 @@
-//! Owns reading: the locks and the guard of one ref space, with payloads, in two git processes however many there are.
+//! Owns reading: the locks and the guard of one ref space, with payloads, in at most two git processes.
 //! A ref that cannot be read harms only itself.
 
 use std::collections::HashMap;
@@ -8,7 +8,9 @@ use crate::git::Git;
 use crate::limits::LOCK_JSON_BYTES_MAX;
 use crate::name::{LOCKS, LockName};
 use crate::objects::Oid;
+use crate::plain::{self, Plain};
 use crate::record::{FILE, Payload, TOKEN};
+use crate::repo::Repo;
 
 /// The guard, outside of everything that other programs synchronise.
 pub const GUARD: &str = "refs/tenure/guard";
@@ -80,20 +82,28 @@ impl View {
 }
 
 /// A ref with the token trailer of its commit.
-struct RawRef {
-    name: String,
-    oid: Oid,
-    token: Option<u64>,
+pub(crate) struct RawRef {
+    pub(crate) name: String,
+    pub(crate) oid: Oid,
+    pub(crate) token: Option<u64>,
 }
 
 /// Reads several spaces at once; one view for each.
-pub fn read(git: &Git, spaces: &[&Space]) -> Result<Vec<View>, Error> {
+pub fn read(repo: &Repo, spaces: &[&Space]) -> Result<Vec<View>, Error> {
+    let (refs, payloads) = match plain::read(repo, spaces) {
+        Some(read) => read,
+        None => read_through_git(&repo.git, spaces)?,
+    };
+    Ok(spaces.iter().map(|space| view_of(space, &refs, &payloads)).collect())
+}
+
+fn read_through_git(git: &Git, spaces: &[&Space]) -> Result<Plain, Error> {
     let patterns: Vec<&str> = spaces.iter().flat_map(|space| [space.locks.as_str(), space.guard.as_str()]).collect();
     let refs = read_refs(git, &patterns)?;
     let is_lock = |raw: &&RawRef| spaces.iter().any(|space| raw.name.starts_with(&space.locks));
     let wanted: Vec<&Oid> = refs.iter().filter(is_lock).map(|raw| &raw.oid).collect();
     let payloads = read_payloads(git, &wanted)?;
-    Ok(spaces.iter().map(|space| view_of(space, &refs, &payloads)).collect())
+    Ok((refs, payloads))
 }
 
 fn view_of(space: &Space, refs: &[RawRef], payloads: &HashMap<Oid, Result<Payload, String>>) -> View {

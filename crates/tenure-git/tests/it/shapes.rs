@@ -70,3 +70,22 @@ fn worktrees_share_their_locks_and_submodules_do_not() {
     git(&base.join("parent/sub"), &["remote", "remove", "origin"]);
     works_in(&world, &base.join("parent/sub"));
 }
+
+#[test]
+fn what_is_read_without_git_is_what_git_reads() {
+    let world = World::on_path();
+    let (a, b) = (world.clone_for("a"), world.clone_for("b"));
+    for (agent, resource) in [(&a, "path:one"), (&b, "path:two"), (&a, "issue:3"), (&b, "...")] {
+        agent.acquire(resource, MINUTE).expect("free");
+    }
+    b.release("path:two").expect("mine");
+    let listing = |agent: &Agent| format!("{:?}", agent.with(|locks| locks.status()).expect("status"));
+    let plain = listing(&a);
+    git(a.dir(), &["pack-refs", "--all"]);
+    assert_eq!(listing(&a), plain, "refs packed, objects loose");
+    // Packed objects are read by git itself.
+    git(a.dir(), &["repack", "-qad"]);
+    git(a.dir(), &["prune-packed", "-q"]);
+    assert_eq!(listing(&a), plain, "everything packed");
+    assert!(plain.contains("token: Some(3)"), "{plain}");
+}
