@@ -67,9 +67,11 @@ enum Part {
     Events,
     /// The cost of one decision in memory.
     Ledger,
+    /// Locks that live in git.
+    Git,
 }
 
-const PARTS: [Part; 6] = [Part::Http, Part::Compare, Part::Memory, Part::Expiry, Part::Events, Part::Ledger];
+const PARTS: [Part; 7] = [Part::Http, Part::Compare, Part::Memory, Part::Expiry, Part::Events, Part::Ledger, Part::Git];
 
 fn main() -> Result<()> {
     let args = Args::parse();
@@ -115,6 +117,7 @@ fn run(part: Part, setup: &Setup) -> Result<Section> {
         Part::Expiry => parts::expiry::run(setup),
         Part::Events => parts::events::run(setup),
         Part::Ledger => parts::ledger::run(),
+        Part::Git => parts::git::run(setup),
         Part::All => unreachable!("it stands for the others"),
     }
 }

@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod events;
 pub mod expiry;
+pub mod git;
 pub mod http;
 pub mod ledger;
 pub mod memory;

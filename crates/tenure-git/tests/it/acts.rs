@@ -216,3 +216,29 @@ fn the_margin_is_a_setting_with_bounds() {
         assert_eq!(world.agent_in(a.dir(), "a").repo.skew_ms().ok(), expected, "{text}");
     }
 }
+
+#[test]
+fn a_clock_within_the_margin_harms_nobody_and_one_beyond_it_is_seen_by_the_former_holder() {
+    let world = World::on_path();
+    let (a, b) = (world.clone_for("a"), world.clone_for("b"));
+    let ahead = Agent { clock: TestClock::new(), ..b };
+    ahead.clock.advance(4_000);
+    let first = a.acquire("path:x", MINUTE).expect("free");
+    world.clock.advance(MINUTE - 1);
+    ahead.clock.advance(MINUTE - 1);
+    // Ahead by less than the margin: the holder's last millisecond is its own.
+    assert_eq!(refused_by(ahead.acquire("path:x", MINUTE)), "a");
+    // Ahead by more: it takes what its holder still believes in.
+    ahead.clock.advance(10_000);
+    let second = ahead.acquire("path:x", MINUTE).expect("lapsed, by a wrong clock");
+    assert!(first.payload.is_live(a.clock.now()));
+    // The former holder hears of it at its next word, and the token tells who is late.
+    assert_eq!(refused_by(a.renew("path:x", MINUTE)), "b");
+    assert!(second.token > first.token);
+    // Behind: its lock is over for the others before it is for itself; the margin is all it has left.
+    let behind = Agent { name: "c".into(), clock: TestClock::new(), ..a.clone() };
+    world.clock.advance(20 * MINUTE);
+    behind.acquire("path:y", 10 * MINUTE).expect("free");
+    a.acquire("path:y", MINUTE).expect("expired for everybody else");
+    assert_eq!(refused_by(behind.renew("path:y", MINUTE)), "a");
+}
