@@ -7,7 +7,6 @@
 //! The hash is part of the file format: it must not change without a new schema version.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
 
 use tenure_core::Resource;
 use tenure_core::event::Event;
@@ -20,20 +19,23 @@ const PROBES: u64 = 7;
 
 /// The keys of a block in the making.
 #[derive(Debug, Default)]
-pub(super) struct Digest(HashSet<u64>);
+pub(super) struct Digest(Vec<u64>);
 
 impl Digest {
     pub(super) fn add(&mut self, event: &Event) {
-        self.0.insert(key(b'k', event.kind.as_str()));
+        self.0.push(key(b'k', event.kind.as_str()));
         self.0.extend(event.holder.as_ref().map(|holder| key(b'h', holder.as_str())));
         for resource in &event.resources {
-            self.0.insert(key(b'p', resource.borrow()));
+            self.0.push(key(b'p', resource.borrow()));
             self.0.extend(way(resource).map(|place| key(b'a', place)));
         }
     }
 
     /// The filter of the block.
-    pub(super) fn filter(&self) -> Vec<u8> {
+    pub(super) fn filter(&mut self) -> Vec<u8> {
+        // Most holders, kinds and directories come many times.
+        self.0.sort_unstable();
+        self.0.dedup();
         let mut filter = vec![0; (self.0.len() * BITS_PER_KEY).div_ceil(8).max(1)];
         for key in &self.0 {
             for (byte, bit) in bits(*key, filter.len()) {
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_filter_knows_its_keys_and_few_others() {
-        let digest = Digest((0..3_000).map(|number| key(b'h', &format!("holder-{number}"))).collect());
+        let mut digest = Digest((0..3_000).map(|number| key(b'h', &format!("holder-{number}"))).collect());
         let filter = digest.filter();
         let perhaps = |range: std::ops::Range<u32>| {
             range.filter(|number| Probe(vec![vec![key(b'h', &format!("holder-{number}"))]]).may_match(&filter)).count()

@@ -17,7 +17,7 @@ const LOCK: &str = "tenure.lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     dir: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl DataDir {
@@ -39,7 +39,7 @@ impl DataDir {
             Err(TryLockError::Error(why)) => return Err(Error::io("lock", &path, why)),
         }
         write_pid(&mut file).map_err(|why| Error::io("write", &path, why))?;
-        Ok(DataDir { dir: dir.into(), _lock: file })
+        Ok(DataDir { dir: dir.into(), lock: file })
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
@@ -48,6 +48,13 @@ impl DataDir {
 
     pub(crate) fn tables(&self) -> PathBuf {
         self.dir.join(TABLES)
+    }
+}
+
+impl Drop for DataDir {
+    /// Closing is not enough: a process that is being started elsewhere in this one shares the file until it runs.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 

@@ -116,14 +116,7 @@ impl Tables {
         let fail = self.db.fail();
         let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
         Latest::of(chunk).write(&self.db)?;
-        for event in chunk.iter().flat_map(|batch| &batch.events) {
-            insert_event(&self.db, event)?;
-            block.add(event);
-            if block.count >= BLOCK_EVENTS {
-                block.write(&transaction, event.cursor).map_err(fail)?;
-                block = Block::default();
-            }
-        }
+        write_events(&self.db, chunk, &mut block)?;
         set_meta(&self.db, "head", &encode_head(last.head)?)?;
         transaction.commit().map_err(fail)?;
         self.block = Some(block);
@@ -208,19 +201,30 @@ pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
     is_lease.then(|| u64::from_str_radix(&id.0, 16).ok().map(Token::from_u64)).flatten()
 }
 
-fn insert_event(db: &Db, event: &Event) -> Result<(), Error> {
-    let resources: Vec<String> = event.resources.iter().map(ToString::to_string).collect();
-    let row = params![
-        event.cursor.0 as i64,
-        event.at.unix_ms() as i64,
-        event.kind.as_str(),
-        (!resources.is_empty()).then(|| resources.join(", ")),
-        event.holder.as_ref().map(|holder| holder.as_str()),
-        event.token.map(|token| token.as_u64() as i64),
-        encode_event(event)?,
-    ];
-    let insert = db.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
-    insert.and_then(|mut insert| insert.execute(row)).map(drop).map_err(db.fail())
+/// Appends the events, and a digest for every block that becomes full.
+fn write_events(db: &Db, chunk: &[Arc<Batch>], block: &mut Block) -> Result<(), Error> {
+    let fail = db.fail();
+    let insert = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let mut insert = db.connection.prepare_cached(insert).map_err(fail)?;
+    for event in chunk.iter().flat_map(|batch| &batch.events) {
+        let resources: Vec<String> = event.resources.iter().map(ToString::to_string).collect();
+        let row = params![
+            event.cursor.0 as i64,
+            event.at.unix_ms() as i64,
+            event.kind.as_str(),
+            (!resources.is_empty()).then(|| resources.join(", ")),
+            event.holder.as_ref().map(|holder| holder.as_str()),
+            event.token.map(|token| token.as_u64() as i64),
+            encode_event(event)?,
+        ];
+        insert.execute(row).map_err(fail)?;
+        block.add(event);
+        if block.count >= BLOCK_EVENTS {
+            block.write(&db.connection, event.cursor).map_err(fail)?;
+            *block = Block::default();
+        }
+    }
+    Ok(())
 }
 
 impl Block {
@@ -232,7 +236,7 @@ impl Block {
         self.digest.add(event);
     }
 
-    fn write(&self, connection: &Connection, last: Cursor) -> Result<(), rusqlite::Error> {
+    fn write(&mut self, connection: &Connection, last: Cursor) -> Result<(), rusqlite::Error> {
         let mut insert = connection.prepare_cached("INSERT INTO blocks VALUES (?1, ?2, ?3)")?;
         insert.execute(params![last.0 as i64, self.first.0 as i64, self.digest.filter()]).map(drop)
     }

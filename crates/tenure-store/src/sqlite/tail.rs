@@ -153,7 +153,7 @@ impl Tail {
             }
             let waited = self.work.wait_timeout(state, FOLD_WAIT).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
-            if waited.1.timed_out() && self.is_folding {
+            if waited.1.timed_out() && (self.is_folding || state.error.is_some()) {
                 return Work::Fold;
             }
         }
@@ -213,8 +213,10 @@ impl Tail {
     pub(super) fn flush(&self) -> Result<(), Error> {
         let mut state = self.lock();
         let seq = state.progress.head.seq;
-        state.wanted = state.wanted.max(seq);
-        self.work.notify_one();
+        if state.wanted < seq {
+            state.wanted = seq;
+            self.work.notify_one();
+        }
         while state.flushed < seq {
             if let Some(error) = &state.error {
                 return Err(Error::Folding(Arc::clone(error)));

@@ -1,5 +1,6 @@
 //! What the tests of this crate share: short ways to say events, records and batches.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
@@ -119,4 +120,22 @@ pub(crate) fn records(store: &mut dyn Store) -> Vec<(RecordKind, String, String)
 
 pub(crate) fn commit(store: &mut dyn Store, batch: &Arc<Batch>) {
     store.commit(batch).unwrap_or_else(|why: CommitError| panic!("batch {}: {why}", batch.head.seq));
+}
+
+/// A directory in memory where there is one: for tests that commit often and are not about the disk.
+pub(crate) fn fast_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
+/// Copies the files of a data directory, as a crash would leave them.
+pub(crate) fn copy_dir(from: &Path) -> tempfile::TempDir {
+    let copy = fast_dir();
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        // The index of a log is made anew from the log.
+        if !path.to_string_lossy().ends_with("-shm") {
+            std::fs::copy(&path, copy.path().join(path.file_name().expect("a name"))).expect("copies");
+        }
+    }
+    copy
 }

@@ -419,8 +419,10 @@ fn filters_find_events_across_many_blocks_in_bounded_pages() {
     assert_eq!(search(rare.clone()), (vec![7_078, 55_006], 1), "digests rule the other blocks out");
     let newest = EventQuery { order: tenure_store::Order::NewestFirst, ..rare.clone() };
     assert_eq!(search(newest), (vec![55_006, 7_078], 1));
-    let over = EventQuery { resource: Some(super::common::resource("path:31/5")), ..EventQuery::after(Cursor(0), 10) };
-    assert_eq!(search(over).0, [31_006]);
+    let over = |text| EventQuery { resource: Some(super::common::resource(text)), ..EventQuery::after(Cursor(0), 300) };
+    assert_eq!(search(over("path:31/5")).0, [31_006]);
+    assert_eq!(search(over("path:31/5/deeper/than/that")).0, [31_006], "what covers it");
+    assert_eq!(search(over("path:31")).0, (31_001..=32_000).collect::<Vec<_>>(), "what it covers");
     let dense = EventQuery { kinds: vec![EventKind::LeaseGranted], token: None, ..rare };
     let none = EventQuery { resource: Some(super::common::resource("task:9")), ..dense };
     assert_eq!(search(none).0, [0u64; 0]);

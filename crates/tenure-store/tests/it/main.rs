@@ -4,4 +4,7 @@
 mod audit;
 mod common;
 mod conformance;
+mod crash;
+mod disk;
 mod files;
+mod model;
