@@ -71,6 +71,12 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// Another program holds a lock on the file.
+    #[error("{} is locked by another program: close what has it open for writing", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
     /// The database refused for another reason.
     #[error("the database {} failed: {detail}", path.display())]
     Database {
@@ -128,6 +134,7 @@ impl Error {
             Error::Newer { .. } => "store_newer",
             Error::Exists { .. } => "file_exists",
             Error::Io { .. } => "store_io",
+            Error::Locked { .. } => "store_locked",
             Error::Database { .. } => "store_database",
             Error::Value { .. } => "store_value",
             Error::Sequence { .. } => "store_sequence",

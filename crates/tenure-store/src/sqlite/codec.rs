@@ -18,6 +18,9 @@ use tenure_core::{Timestamp, Token};
 use super::db::unreadable;
 use crate::Error;
 
+/// How much memory is kept from one row to the next: a batch of 1,024 operations fits.
+const KEPT_BYTES: usize = 1024 * 1024;
+
 /// The text columns of a journal row.
 #[derive(Debug, Default)]
 pub(super) struct Row {
@@ -28,9 +31,12 @@ pub(super) struct Row {
 impl Row {
     /// Writes a batch over what was there.
     pub(super) fn encode(&mut self, batch: &Batch) -> Result<(), Error> {
-        self.changes.clear();
+        // One huge batch must not keep its memory for ever.
+        for text in [&mut self.changes, &mut self.events] {
+            text.clear();
+            text.shrink_to(KEPT_BYTES);
+        }
         array(&mut self.changes, &batch.changes, encode_change)?;
-        self.events.clear();
         array(&mut self.events, &batch.events, |text, event| {
             text.push_str(&encode_event(event)?);
             Ok(())

@@ -92,10 +92,7 @@ pub(crate) fn explain(path: &Path, why: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Error::Denied { doing: "write", path },
         Some(ErrorCode::CannotOpen) => Error::Denied { doing: "open", path },
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Corrupt { path, detail },
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            let detail = format!("{detail}; another program has it open: close that one");
-            Error::Database { path, detail }
-        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { path },
         _ => Error::Database { path, detail },
     }
 }

@@ -20,7 +20,7 @@ const CHECKPOINT_PAGES: u64 = 256;
 const CHECKPOINT_TURNS: u32 = 10;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.
 const CHECKPOINTS_UNFINISHED_MAX: u32 = 16;
-/// How many turns pass before a full disk is tried again.
+/// How many turns pass before a full disk or a lock is tried again.
 const RETRY_TURNS: u32 = 10;
 
 /// The folder and what it works on.
@@ -138,9 +138,10 @@ impl Folder {
         Ok(())
     }
 
-    /// A full disk can be emptied. After any other failure, what the disk has is not known until the next start.
+    /// A full disk can be emptied and a lock let go. After any other failure, what the disk has is not known until the
+    /// next start: a second sync that succeeds says nothing about what the first one lost.
     fn fail(&mut self, why: Error) {
-        self.turns.is_broken = !matches!(why, Error::Full { .. });
+        self.turns.is_broken = !matches!(why, Error::Full { .. } | Error::Locked { .. });
         self.turns.until_retry = RETRY_TURNS;
         let goes_on = !self.turns.is_broken;
         tracing::error!(error = %why, goes_on, "folding the journal failed; commits go on, the journal grows");

@@ -91,7 +91,7 @@ fn child_that_commits_until_it_is_killed() {
         commit(&mut store, &batch);
         println!("committed {}", batch.head.seq);
         // Folds and checkpoints, too, are to be cut short.
-        if batch.head.seq % 16 == 0 {
+        if batch.head.seq.is_multiple_of(16) {
             store.flush().expect("folds");
         }
     }
@@ -186,8 +186,8 @@ fn a_log_torn_at_any_byte_has_every_commit_whole_or_not_at_all() {
     };
     let (first, last) = (sizes[0].1 as usize, sizes[sizes.len() - 1].1 as usize);
     assert_eq!(log.len(), last);
-    let every_byte = last - 2 * FRAME_BYTES;
-    for offset in (first..every_byte).step_by(29).chain(every_byte..=last) {
+    let every_byte = last - FRAME_BYTES;
+    for offset in (first..every_byte).step_by(61).chain(every_byte..=last) {
         let whole = whole_at(&sizes, offset as u64) as i64;
         assert_eq!(rows(offset, &[]), whole, "cut at byte {offset}");
         if offset % 32 == 0 {

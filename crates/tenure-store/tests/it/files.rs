@@ -448,3 +448,18 @@ fn a_failed_commit_poisons_the_store() {
     assert!(matches!(&failed, Err(CommitError::Failed(Error::Database { .. }))), "{failed:?}");
     assert!(matches!(store.commit(&batch), Err(CommitError::Failed(Error::Poisoned))));
 }
+
+#[test]
+fn a_program_that_locks_the_tables_holds_up_folding_but_no_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    let other = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    fill(&mut store, &mut pen, 1..20);
+    assert_eq!(all_events(&store).len() as u64, pen.head.cursor.0, "readable, though not in the tables");
+    assert_eq!(store.reader().stats().folded.seq, 0);
+    other.execute_batch("COMMIT").unwrap();
+    store.flush().expect("folds");
+    assert_eq!(store.reader().stats().folded.seq, pen.head.seq);
+}

@@ -1,5 +1,10 @@
 //! The tests of the store, one target.
-#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic, also in its helpers"
+)]
 
 mod audit;
 mod common;

@@ -175,7 +175,7 @@ fn commit_acts(store: &mut Sqlite, pen: &mut Pen, model: &mut Model, acts: &[Act
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 192, max_shrink_iters: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_answers_as_the_naive_model_does(
