@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{actor, completions, help, hooks, issue, lease, lock, run};
+use crate::commands::{actor, check, completions, help, hooks, issue, key, lease, lock, run, serve};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -37,6 +37,8 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the server
+    Serve(serve::Args),
     /// Run a command while holding a lease
     Run(run::Args),
     /// Acquire, renew, release and look at leases of a server
@@ -49,6 +51,10 @@ pub(crate) enum Command {
     Hooks(hooks::Args),
     /// Make, list and work on issues that live in a git repository
     Issue(issue::Args),
+    /// Make API keys for a server that can be reached from elsewhere
+    Key(key::Args),
+    /// Check a data directory that no server uses, or a backup file
+    Check(check::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print help for a command, or one of the topics: exit-codes

@@ -35,14 +35,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, output: Output) -> Outcome {
-    logging::start(cli.global.log_format, "warn")?;
+    let quiet = !matches!(cli.command, Command::Serve(_));
+    logging::start(cli.global.log_format, if quiet { "warn" } else { "info" })?;
     match &cli.command {
+        Command::Serve(args) => commands::serve::run(args, output),
         Command::Run(args) => block_on(commands::run::run(args, output)),
         Command::Lease(args) => block_on(commands::lease::run(args, output)),
         Command::Lock(args) => commands::lock::run(args, output),
         Command::Actor(args) => commands::actor::run(args, output),
         Command::Hooks(args) => commands::hooks::run(args, output),
         Command::Issue(args) => commands::issue::run(args, output),
+        Command::Key(args) => commands::key::run(args, output),
+        Command::Check(args) => commands::check::run(args, output),
         Command::Completions(args) => commands::completions::run(args, output),
         Command::Help(args) => commands::help::run(args, output),
     }

@@ -84,9 +84,10 @@ impl Output {
             return;
         }
         use owo_colors::OwoColorize;
-        let mut text = match &failure.human {
-            Some(human) => human.to_string(),
-            None => format!("{} {}", "Error:".red().bold(), failure.message),
+        let text = failure.human.as_deref().map_or_else(|| format!("Error: {}", failure.message), str::to_owned);
+        let mut text = match text.strip_prefix("Error:") {
+            Some(rest) => format!("{}{rest}", "Error:".red().bold()),
+            None => text,
         };
         for hint in &failure.hints {
             text.push_str(&format!("\n{} {hint}", "Hint:".cyan()));

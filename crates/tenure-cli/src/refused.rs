@@ -39,20 +39,14 @@ fn refusal(refused: &Refused) -> Failure {
     failure.details.insert("status".to_owned(), Value::from(problem.status));
     match &refused.why {
         Refusal::Held(conflict) => {
-            with_conflict(failure, conflict.as_ref()).hint("add --wait 5m to wait for it in line")
+            with_conflict(failure, conflict.as_ref(), "is not free").hint("add --wait 5m to wait for it in line")
         }
-        Refusal::WaitTimedOut(conflict) => with_conflict(failure, conflict.as_ref()),
-        Refusal::Lost(ended) => {
-            let failure = with_conflict(failure, ended.current.as_ref());
-            failure.hint("stop what relied on it; 'tenure lease acquire' takes it anew, with a new token")
-        }
-        Refusal::WouldDeadlock { .. } => {
-            failure.hint("release what the others wait for, then acquire everything in one command")
-        }
+        Refusal::WaitTimedOut(conflict) => with_conflict(failure, conflict.as_ref(), "did not become free in time"),
         Refusal::NotHolder { .. } => {
             failure.hint("act in the holder's name with --holder or TENURE_HOLDER, if that is you")
         }
-        Refusal::BadRequest { errors } => {
+        // One wrong field is the message itself.
+        Refusal::BadRequest { errors } if errors.len() > 1 => {
             errors.iter().fold(failure, |failure, bad| failure.hint(format!("{}: {}", bad.field, bad.message)))
         }
         Refusal::Unauthorized => failure.hint("set TENURE_API_KEY to a key that the server knows"),
@@ -78,9 +72,10 @@ fn exit(why: &Refusal) -> Exit {
     }
 }
 
-fn with_conflict(failure: Failure, conflict: Option<&Conflict>) -> Failure {
+/// For people, the facts line by line instead of the server's sentence, which speaks to programs.
+fn with_conflict(failure: Failure, conflict: Option<&Conflict>, what: &str) -> Failure {
     let Some(conflict) = conflict else { return failure };
-    let text = format!("Error: {}\n{}", failure.message, describe(conflict, SystemTime::now()));
+    let text = format!("Error: {} {what}\n{}", conflict.resource, describe(conflict, SystemTime::now()));
     failure.human(text)
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(bad()) } else { Ok(Duration::from_millis(total_ms)) }
 }
 
-/// The two largest units that matter: `2h30m`, `1m5s`, `42s`, `0.4s`.
+/// The two largest units that matter: `2h30m`, `1m5s`, `42s`, `400ms`.
 pub(crate) fn format(span: Duration) -> String {
     let seconds = span.as_secs();
     let two = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {
@@ -49,7 +49,10 @@ pub(crate) fn utc(time: SystemTime) -> String {
 
 /// `3m5s ago`.
 pub(crate) fn ago(time: SystemTime, now: SystemTime) -> String {
-    format!("{} ago", format(now.duration_since(time).unwrap_or_default()))
+    match now.duration_since(time) {
+        Ok(past) if past >= Duration::from_secs(1) => format!("{} ago", format(past)),
+        _ => "just now".to_owned(),
+    }
 }
 
 /// `in 25s`, or `now` when it is past.

@@ -222,7 +222,8 @@ impl Client {
         self.shared.transport.call(&call).await
     }
 
-    /// Who would stop an acquire of these resources, without taking anything.
+    /// Who would stop an acquire of these resources, without taking anything. Leases of `but_for` do not count, for
+    /// callers who ask whether somebody *else* is in the way.
     ///
     /// # Errors
     /// See [`Error`].
@@ -230,10 +231,11 @@ impl Client {
         &self,
         resources: impl IntoIterator<Item = impl Into<String>>,
         mode: Mode,
+        but_for: Option<&str>,
     ) -> Result<Check, Error> {
         let resources: Vec<String> = resources.into_iter().map(Into::into).collect();
         let mut body = json!({ "resources": resources, "mode": mode });
-        if let (Some(holder), Some(members)) = (self.holder(), body.as_object_mut()) {
+        if let (Some(holder), Some(members)) = (but_for, body.as_object_mut()) {
             members.insert("holder".to_owned(), holder.into());
         }
         self.persist(self.call(Method::POST, "/v1/leases/check").body(body)).await

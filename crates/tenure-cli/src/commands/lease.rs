@@ -70,6 +70,9 @@ enum Verb {
         /// Ask for a shared lease
         #[arg(long)]
         shared: bool,
+        /// Leases of one's own do not count: is somebody else in the way?
+        #[arg(long)]
+        others: bool,
     },
 }
 
@@ -126,12 +129,9 @@ struct ListArgs {
     /// Only leases of this holder (a filter; --holder says who asks)
     #[arg(long, value_name = "NAME")]
     held_by: Option<String>,
-    /// Only leases in this state [default: active]
-    #[arg(long, value_parser = status)]
-    status: Option<Status>,
-    /// Ended leases too
-    #[arg(long, conflicts_with = "status")]
-    all: bool,
+    /// Only leases in this state: active, released, expired or revoked
+    #[arg(long, value_parser = status, default_value = "active")]
+    status: Status,
     /// Only resources of this kind, for example path
     #[arg(long)]
     kind: Option<String>,
@@ -150,7 +150,10 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
         Verb::Ls(args) => list(&client, args, output).await,
         Verb::Show { id } => show::run(&client, *id, output).await,
         Verb::Watch(args) => watch::run(&client, args, output).await,
-        Verb::Check { what, shared } => check(&client, what, *shared, output).await,
+        Verb::Check { what, shared, others } => {
+            let but_for = client.holder().filter(|_| *others);
+            check(&client, what, mode(*shared), but_for, output).await
+        }
     };
     done.map_err(|error| refused::explain(&error))
 }
@@ -198,8 +201,7 @@ async fn list(client: &Client, args: &ListArgs, output: Output) -> Done {
     query = args.resource.iter().fold(query, LeaseQuery::resource);
     query = args.held_by.iter().fold(query, LeaseQuery::holder);
     query = args.kind.iter().fold(query, LeaseQuery::kind);
-    let status = args.status.or((!args.all).then_some(Status::Active));
-    query = status.into_iter().fold(query, LeaseQuery::status);
+    query = query.status(args.status);
     let mut leases = Vec::new();
     let mut now = None;
     loop {
@@ -211,16 +213,19 @@ async fn list(client: &Client, args: &ListArgs, output: Output) -> Done {
             Some(next) if leases.len() < args.limit => query = query.after(next),
             next => {
                 let data = serde_json::json!({ "leases": leases, "next": next });
-                output.result(&data, || show::table(&leases, now.unwrap_or_else(SystemTime::now)));
+                output.result(&data, || show::table(&leases, now.unwrap_or_else(SystemTime::now), args.status));
                 return Ok(Exit::OK);
             }
         }
     }
 }
 
-async fn check(client: &Client, what: &Resources, shared: bool, output: Output) -> Done {
-    let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-    let check = client.check(what.all(), mode).await?;
+fn mode(shared: bool) -> Mode {
+    if shared { Mode::Shared } else { Mode::Exclusive }
+}
+
+async fn check(client: &Client, what: &Resources, mode: Mode, but_for: Option<&str>, output: Output) -> Done {
+    let check = client.check(what.all(), mode, but_for).await?;
     output.result(&check, || match check.free {
         true => "Free".to_owned(),
         false => {
@@ -244,5 +249,5 @@ fn json_object(text: &str) -> Result<Value, String> {
 }
 
 fn status(text: &str) -> Result<Status, String> {
-    serde_json::from_value(text.into()).map_err(|_| "one of active, released, expired, revoked".to_owned())
+    serde_json::from_value(text.into()).map_err(|_| "it is one of active, released, expired, revoked".to_owned())
 }

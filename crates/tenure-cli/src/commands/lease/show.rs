@@ -15,7 +15,7 @@ pub(super) async fn run(client: &Client, id: LeaseId, output: Output) -> Result<
     let events = client.history(id).await?;
     output.result(&json!({ "lease": lease, "events": events }), || {
         let history: Vec<String> = events.iter().map(|event| format!("  {}", event_line(event))).collect();
-        format!("{}\n{}\nHistory:\n{}", lease.id, facts(&lease, SystemTime::now()), history.join("\n"))
+        format!("{}\nHistory:\n{}", facts(&lease, SystemTime::now()), history.join("\n"))
     });
     Ok(Exit::OK)
 }
@@ -58,11 +58,12 @@ pub(super) fn resources(lease: &LeaseInfo) -> String {
 }
 
 /// Who, what, since, expires in.
-pub(super) fn table(leases: &[LeaseInfo], now: SystemTime) -> String {
+pub(super) fn table(leases: &[LeaseInfo], now: SystemTime, asked: Status) -> String {
     if leases.is_empty() {
-        return "Nobody holds anything".to_owned();
+        return format!("No {asked} leases");
     }
-    let mut table = Table::new(&["HOLDER", "RESOURCE", "SINCE", "EXPIRES IN", "LEASE"]);
+    let end = if asked == Status::Active { "EXPIRES IN" } else { "ENDED" };
+    let mut table = Table::new(&["HOLDER", "RESOURCE", "SINCE", end, "LEASE"]);
     for lease in leases {
         let mut what = resources(lease);
         if lease.mode == Mode::Shared {
@@ -71,7 +72,7 @@ pub(super) fn table(leases: &[LeaseInfo], now: SystemTime) -> String {
         let since = lease.acquired_at.map(|at| span::ago(at, now)).unwrap_or_default();
         let left = match lease.status {
             Status::Active => lease.expires_at.map(|at| left(at, now)).unwrap_or_default(),
-            status => status.to_string(),
+            status => lease.ended_at.map_or_else(|| status.to_string(), |at| span::ago(at, now)),
         };
         table.row([lease.holder.to_string(), what, since, left, lease.id.to_string()]);
     }

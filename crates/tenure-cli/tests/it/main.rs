@@ -1,0 +1,9 @@
+//! The program as people and scripts use it: the real binary in a cleared environment, with a real server of its own.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod leases;
+mod processes;
+mod rig;
+mod run;
+mod serving;
+mod usage;

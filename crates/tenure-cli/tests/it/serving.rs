@@ -1,0 +1,100 @@
+//! `tenure serve`, `tenure key`, `tenure check`: a server's life as its operator sees it.
+
+use nix::sys::signal::Signal;
+
+use crate::rig::Rig;
+
+#[test]
+fn it_stops_cleanly_on_term_and_on_interrupt_and_leaves_sound_data() {
+    let rig = Rig::new();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut server = rig.serve();
+        server.run(&["lease", "acquire", "x:a", "--ttl", "500ms", "--wait", "1m"]).expect(0);
+        server.child.signal(signal);
+        assert_eq!(server.child.end(), 0, "{signal}");
+    }
+    let check = rig.run(&["check"]).expect(0);
+    assert!(check.stdout.contains("./tenure-data is sound"), "{check:?}");
+    assert_eq!(rig.run(&["check", "--json"]).expect(0).data()["problems_found"], 0);
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_told_so() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let second = rig.run(&["serve", "--listen", "127.0.0.1:0"]).expect(4);
+    assert!(second.stderr.contains("is in use by process"), "{second:?}");
+    let same_port = rig.run(&["serve", "--listen", server.address(), "--data", "elsewhere"]).expect(4);
+    assert!(same_port.stderr.contains("cannot listen on"), "{same_port:?}");
+    let check = rig.run(&["check"]).expect(4);
+    assert!(check.stderr.contains("is in use"), "{check:?}");
+}
+
+#[test]
+fn data_that_is_not_there_or_not_tenures_is_said_to_be_so() {
+    let rig = Rig::new();
+    rig.run(&["check", "nowhere"]).expect(3);
+    std::fs::write(rig.home().join("file"), "this is no database, and long enough to be looked at as one").unwrap();
+    let garbage = rig.run(&["check", "file", "--json"]).expect(1);
+    assert_eq!(garbage.envelope()["ok"], false);
+    rig.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file"]).expect(1);
+}
+
+#[test]
+fn other_machines_come_in_with_keys_only() {
+    let rig = Rig::new();
+    let refused = rig.run(&["serve", "--listen", "0.0.0.0:0"]).expect(2);
+    assert!(refused.stderr.contains("--keys"), "{refused:?}");
+    let agent = rig.run(&["key", "new", "ci", "--keys", "keys.toml", "--json"]).expect(0).data();
+    let admin = rig.run(&["key", "new", "boss", "--role", "admin", "--keys", "keys.toml", "--json"]).expect(0).data();
+    let file = std::fs::read_to_string(rig.home().join("keys.toml")).unwrap();
+    assert!(!file.contains(agent["key"].as_str().unwrap()), "only the hash is kept");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(rig.home().join("keys.toml")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+
+    let server = rig.serve_with("127.0.0.1:0", &["--keys", "keys.toml"]);
+    let with = |key: &serde_json::Value, words: &[&str]| {
+        let output = server.tenure(words).env("TENURE_API_KEY", key.as_str().unwrap()).output().unwrap();
+        crate::rig::Done::from(output)
+    };
+    server.run(&["lease", "ls"]).expect(77);
+    with(&"tnr_wrong".into(), &["lease", "ls"]).expect(77);
+    let lease = with(&agent["key"], &["lease", "acquire", "x:a", "--json"]).expect(0).data();
+    assert_eq!(lease["holder"], "ci", "the key's own name");
+    with(&agent["key"], &["lease", "acquire", "x:b", "--holder", "somebody"]).expect(77);
+    let id = lease["id"].as_str().unwrap();
+    with(&agent["key"], &["lease", "revoke", id, "--reason", "x"]).expect(77);
+    with(&admin["key"], &["lease", "revoke", id, "--reason", "x"]).expect(0);
+    with(&agent["key"], &["run", "--resource", "x:a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_key_is_shown_once_and_refused_when_it_would_not_protect() {
+    let rig = Rig::new();
+    let made = rig.run(&["key", "new", "ci", "--holder", "ci-*"]).expect(0);
+    assert!(made.stdout.contains("  Key: tnr_") && made.stdout.contains("[[key]]"), "{made:?}");
+    rig.run(&["key", "new", "ci", "--holder", "a\nb"]).expect(2);
+    rig.run(&["key", "new", "ci", "--keys", "no/such/dir/keys.toml"]).expect(1);
+    std::fs::write(rig.home().join("empty"), "").unwrap();
+    rig.run(&["serve", "--listen", "127.0.0.1:0", "--keys", "empty"]).expect(2);
+}
+
+#[test]
+fn the_ready_line_is_an_envelope_with_json() {
+    let rig = Rig::new();
+    let mut command = rig.tenure(&["serve", "--listen", "127.0.0.1:0", "--json", "--log-format", "json"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(ready["data"]["urls"][0].as_str().unwrap().starts_with("http://127.0.0.1:"), "{ready}");
+    let mut server = crate::rig::Running(child);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end(), 0);
+    let mut log = String::new();
+    std::io::Read::read_to_string(server.0.stderr.as_mut().unwrap(), &mut log).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["message"] == "stopping"), "{log}");
+}
