@@ -78,7 +78,7 @@ async fn stream(app: App, after: Option<Cursor>, filter: EventQuery) -> Result<R
     let after = after.unwrap_or_else(|| app.engine().last_event());
     let follower = app.engine().follow(after).await.map_err(gone)?;
     let present = Present::new(app.engine().clone());
-    let stream = Stream { app, follower, filter: Arc::new(filter), _present: present, is_new: true };
+    let stream = Stream { app, follower, filter: Arc::new(filter), _present: present, start: Some(after) };
     let body = futures_util::stream::unfold(stream, |mut stream| async move {
         let piece = stream.piece().await?;
         Some((Ok::<Bytes, Infallible>(piece), stream))
@@ -94,15 +94,17 @@ struct Stream {
     follower: Follower,
     filter: Arc<EventQuery>,
     _present: Present,
-    is_new: bool,
+    /// Where it starts, until that is said.
+    start: Option<Cursor>,
 }
 
 impl Stream {
     /// What to send next; nothing at the end.
     async fn piece(&mut self) -> Option<Bytes> {
-        // The answer's head leaves at once, so that the reader knows it is connected.
-        if std::mem::take(&mut self.is_new) {
-            return Some(Bytes::from_static(b": connected\n\n"));
+        // The answer's head leaves at once, so that the reader knows it is connected. The id says from where on: a reader whose
+        // connection breaks before its first event comes back to this place and not to a later present.
+        if let Some(start) = self.start.take() {
+            return Some(format!("id: {}\n: connected\n\n", start.0).into());
         }
         loop {
             let unseen = tokio::select! {
