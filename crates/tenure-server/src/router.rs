@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use utoipa::OpenApi;
 
-use crate::http::native::{events, history, leases, renew};
+use crate::http::native::{backup, events, history, leases, renew};
 use crate::http::{App, status};
 
 /// Every address of the server.
@@ -20,6 +20,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/leases/{id}/revoke", post(leases::revoke))
         .route("/v1/leases/{id}/events", get(history::of_lease))
         .route("/v1/events", get(events::read))
+        .route("/v1/backup", get(backup::download))
         .route("/v1/ping", post(status::ping))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))
@@ -49,6 +50,7 @@ pub(crate) fn router(app: App) -> Router {
         leases::revoke,
         history::of_lease,
         events::read,
+        backup::download,
         status::ping,
         status::healthz,
         status::readyz,

@@ -1,5 +1,6 @@
 //! Owns the native door, `/v1`: leases, events, and the ping that measures what HTTP itself costs.
 
+pub(crate) mod backup;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod leases;
