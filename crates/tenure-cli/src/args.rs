@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{actor, check, completions, help, hooks, issue, key, lease, lock, run, serve};
+use crate::commands::{actor, backup, check, completions, help, hooks, issue, key, lease, lock, run, serve};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Issue(issue::Args),
     /// Make API keys for a server that can be reached from elsewhere
     Key(key::Args),
+    /// Write everything a server has into one file
+    Backup(backup::Args),
     /// Check a data directory that no server uses, or a backup file
     Check(check::Args),
     /// Print completions for a shell

@@ -28,6 +28,8 @@ pub const DEFAULT_URL: &str = "http://127.0.0.1:8000";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call is tried again while the server cannot be reached: a restart takes less.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to make the copy that a backup is read from.
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two tries: about this long at first, doubling up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between two tries.
@@ -210,7 +212,11 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
-        self.persist(self.call(Method::DELETE, &format!("/v1/leases/{id}"))).await
+        let info: LeaseInfo = self.persist(self.call(Method::DELETE, &format!("/v1/leases/{id}"))).await?;
+        match info.status {
+            Status::Released | Status::Active => Ok(info),
+            Status::Expired | Status::Revoked => Err(over(&info)),
+        }
     }
 
     /// Takes a lease away from its holder. Needs the admin role; the holder is told the reason.
@@ -282,6 +288,24 @@ impl Client {
     /// connection is made again and continues where it broke.
     pub fn watch(&self, query: EventQuery) -> Events {
         Events::new(self.shared.transport.clone(), query, self.shared.timeout)
+    }
+
+    /// Downloads everything that is committed as one SQLite file, piece by piece, while the server goes on. Needs the
+    /// admin role. Returns its length in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] if `write` fails; the file is whole only if this returns `Ok`.
+    pub async fn backup(&self, mut write: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<u64, Error> {
+        // Making the copy takes as long as the data is large.
+        let call = Call::new(Method::GET, "/v1/backup", BACKUP_TIMEOUT);
+        let transport = &self.shared.transport;
+        let mut response = transport.open(&call).await?;
+        let mut length = 0;
+        while let Some(piece) = response.chunk().await.map_err(|error| transport.unreachable(error))? {
+            write(&piece).map_err(|error| setup("the backup cannot be written", error))?;
+            length += piece.len() as u64;
+        }
+        Ok(length)
     }
 
     /// The server's version document.
@@ -358,9 +382,15 @@ fn pace(ttl_ms: u64, url: &str) -> Result<Beat, Error> {
     Ok(Beat::new(ttl))
 }
 
-/// The answer to a retried acquire may be a lease that has ended since.
+/// A lease that the server shows as ended where a living one was asked for: the answer to a retried acquire, or to the
+/// release of a lease that was lost before.
 fn over(info: &LeaseInfo) -> Error {
-    let mut problem = Problem::new("lost", format!("{} was granted and has ended since: {}", info.id, info.status));
-    problem.more.insert("reason".to_owned(), info.status.as_str().into());
+    let mut problem = Problem::new("lost", format!("{} has ended before: it was {}", info.id, info.status));
+    let shown = serde_json::to_value(info).unwrap_or_default();
+    for (name, member) in [("reason", "status"), ("ended_at", "ended_at"), ("holder", "holder"), ("note", "note")] {
+        if let Some(value) = shown.get(member) {
+            problem.more.insert(name.to_owned(), value.clone());
+        }
+    }
     problem.into()
 }

@@ -106,7 +106,16 @@ impl Transport {
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
         }
-        let answer = tokio::time::timeout(call.timeout, request.send()).await;
+        self.head(request, call.timeout).await
+    }
+
+    /// Asks for a body that is read piece by piece and has no time limit.
+    pub(crate) async fn open(&self, call: &Call) -> Result<Response, Error> {
+        self.head(self.request(call)?, call.timeout).await
+    }
+
+    async fn head(&self, request: reqwest::RequestBuilder, timeout: Duration) -> Result<Response, Error> {
+        let answer = tokio::time::timeout(timeout, request.send()).await;
         let response = answer.map_err(|late| self.unreachable(late))?.map_err(|error| self.unreachable(error))?;
         self.accepted(response).await
     }

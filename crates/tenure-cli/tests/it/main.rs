@@ -1,5 +1,5 @@
 //! The program as people and scripts use it: the real binary in a cleared environment, with a real server of its own.
-#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails says where")]
 
 mod leases;
 mod processes;

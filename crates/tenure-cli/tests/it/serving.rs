@@ -9,7 +9,7 @@ fn it_stops_cleanly_on_term_and_on_interrupt_and_leaves_sound_data() {
     let rig = Rig::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut server = rig.serve();
-        server.run(&["lease", "acquire", "x:a", "--ttl", "500ms", "--wait", "1m"]).expect(0);
+        server.run(&["lease", "acquire", &format!("x:{signal}")]).expect(0);
         server.child.signal(signal);
         assert_eq!(server.child.end(), 0, "{signal}");
     }
@@ -37,7 +37,7 @@ fn data_that_is_not_there_or_not_tenures_is_said_to_be_so() {
     std::fs::write(rig.home().join("file"), "this is no database, and long enough to be looked at as one").unwrap();
     let garbage = rig.run(&["check", "file", "--json"]).expect(1);
     assert_eq!(garbage.envelope()["ok"], false);
-    rig.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file"]).expect(1);
+    rig.run(&["serve", "--listen", "127.0.0.1:0", "--data", "file"]).expect(4);
 }
 
 #[test]
@@ -68,6 +68,37 @@ fn other_machines_come_in_with_keys_only() {
     with(&agent["key"], &["lease", "revoke", id, "--reason", "x"]).expect(77);
     with(&admin["key"], &["lease", "revoke", id, "--reason", "x"]).expect(0);
     with(&agent["key"], &["run", "--resource", "x:a", "--", "true"]).expect(0);
+    with(&agent["key"], &["backup", "copy.db"]).expect(77);
+    with(&admin["key"], &["backup", "copy.db"]).expect(0);
+}
+
+#[test]
+fn a_backup_of_a_running_server_is_sound_and_restores() {
+    let rig = Rig::new();
+    let mut server = rig.serve();
+    let lease = server.run(&["lease", "acquire", "x:a", "--ttl", "1h", "--json"]).expect(0).data();
+    let made = server.run(&["backup", "copy.db", "--json"]).expect(0).data();
+    let length = std::fs::metadata(rig.home().join("copy.db")).unwrap().len();
+    assert!(length > 0 && made["bytes"] == length, "{made}");
+    let again = server.run(&["backup", "copy.db"]).expect(4);
+    assert!(again.stderr.contains("copy.db cannot be written"), "{again:?}");
+    rig.run(&["backup", "other.db", "--data", "tenure-data"]).expect(4);
+    server.child.signal(Signal::SIGTERM);
+    assert_eq!(server.child.end(), 0);
+    let nobody = server.run(&["backup", "late.db"]).expect(5);
+    assert!(!rig.home().join("late.db").exists(), "{nobody:?}");
+    rig.run(&["backup", "offline.db", "--data", "tenure-data"]).expect(0);
+    rig.run(&["backup", "nothing.db", "--data", "nowhere"]).expect(3);
+
+    for (file, data) in [("copy.db", "restored-1"), ("offline.db", "restored-2")] {
+        rig.run(&["check", file]).expect(0);
+        std::fs::create_dir(rig.home().join(data)).unwrap();
+        std::fs::copy(rig.home().join(file), rig.home().join(data).join("tables.db")).unwrap();
+        let restored = rig.serve_with("127.0.0.1:0", &["--data", data]);
+        assert_eq!(restored.wait_for_lease("x:a")["id"], lease["id"]);
+        let next = restored.run(&["lease", "acquire", "x:b", "--json"]).expect(0).data();
+        assert!(next["token"].as_u64() > lease["token"].as_u64());
+    }
 }
 
 #[test]
