@@ -228,8 +228,7 @@ impl Client {
         self.shared.transport.call(&call).await
     }
 
-    /// Who would stop an acquire of these resources, without taking anything. Leases of `but_for` do not count, for
-    /// callers who ask whether somebody *else* is in the way.
+    /// Who would stop an acquire of these resources, without taking anything.
     ///
     /// # Errors
     /// See [`Error`].
@@ -237,11 +236,31 @@ impl Client {
         &self,
         resources: impl IntoIterator<Item = impl Into<String>>,
         mode: Mode,
-        but_for: Option<&str>,
+    ) -> Result<Check, Error> {
+        self.check_but_for(resources, mode, None).await
+    }
+
+    /// As [`Client::check`], but leases of this client's holder do not count: is somebody else in the way?
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn check_others(
+        &self,
+        resources: impl IntoIterator<Item = impl Into<String>>,
+        mode: Mode,
+    ) -> Result<Check, Error> {
+        self.check_but_for(resources, mode, self.holder()).await
+    }
+
+    async fn check_but_for(
+        &self,
+        resources: impl IntoIterator<Item = impl Into<String>>,
+        mode: Mode,
+        holder: Option<&str>,
     ) -> Result<Check, Error> {
         let resources: Vec<String> = resources.into_iter().map(Into::into).collect();
         let mut body = json!({ "resources": resources, "mode": mode });
-        if let (Some(holder), Some(members)) = (but_for, body.as_object_mut()) {
+        if let (Some(holder), Some(members)) = (holder, body.as_object_mut()) {
             members.insert("holder".to_owned(), holder.into());
         }
         self.persist(self.call(Method::POST, "/v1/leases/check").body(body)).await

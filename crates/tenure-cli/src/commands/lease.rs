@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
 use serde_json::Value;
-use tenure::{Acquire, Client, LeaseId, LeaseQuery, Mode, Status};
+use tenure::{Acquire, Check, Client, LeaseId, LeaseQuery, Mode, Status};
 
 use crate::connect::{self, Connect};
 use crate::exit::Exit;
@@ -151,8 +151,11 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
         Verb::Show { id } => show::run(&client, *id, output).await,
         Verb::Watch(args) => watch::run(&client, args, output).await,
         Verb::Check { what, shared, others } => {
-            let but_for = client.holder().filter(|_| *others);
-            check(&client, what, mode(*shared), but_for, output).await
+            let checked = match others {
+                true => client.check_others(what.all(), mode(*shared)).await,
+                false => client.check(what.all(), mode(*shared)).await,
+            };
+            checked.map(|found| print_check(&found, output))
         }
     };
     done.map_err(|error| refused::explain(&error))
@@ -224,9 +227,8 @@ fn mode(shared: bool) -> Mode {
     if shared { Mode::Shared } else { Mode::Exclusive }
 }
 
-async fn check(client: &Client, what: &Resources, mode: Mode, but_for: Option<&str>, output: Output) -> Done {
-    let check = client.check(what.all(), mode, but_for).await?;
-    output.result(&check, || match check.free {
+fn print_check(check: &Check, output: Output) -> Exit {
+    output.result(check, || match check.free {
         true => "Free".to_owned(),
         false => {
             let now = SystemTime::now();
@@ -237,7 +239,7 @@ async fn check(client: &Client, what: &Resources, mode: Mode, but_for: Option<&s
             blocks.collect::<Vec<_>>().join("\n")
         }
     });
-    Ok(if check.free { Exit::OK } else { Exit::CONFLICT })
+    if check.free { Exit::OK } else { Exit::CONFLICT }
 }
 
 fn json_object(text: &str) -> Result<Value, String> {

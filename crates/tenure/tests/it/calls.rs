@@ -21,7 +21,7 @@ async fn every_plain_call_asks_for_what_it_says() {
     assert_eq!(fake.seen("POST /v1/leases/lease-1-1/revoke")[0].body, json!({ "reason": "stuck" }));
 
     fake.once("POST /v1/leases/check", Reply::Json(200, json!({ "free": false, "conflicts": [held()["conflict"]] })));
-    let check = client.check(["x:a"], Mode::Shared, Some("me")).await.unwrap();
+    let check = client.check_others(["x:a"], Mode::Shared).await.unwrap();
     assert!(!check.free && check.conflicts[0].waiting == 2);
     let asked = json!({ "resources": ["x:a"], "mode": "shared", "holder": "me" });
     assert_eq!(fake.seen("POST /v1/leases/check")[0].body, asked);
