@@ -36,6 +36,7 @@ pub mod policy;
 pub mod record;
 pub mod remote;
 pub mod repo;
+mod shortcut;
 pub mod status;
 mod swap;
 pub mod view;

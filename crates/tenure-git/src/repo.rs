@@ -1,4 +1,5 @@
-//! Owns where things are: asks git for its directories and settings, and chooses who judges. Guesses nothing.
+//! Owns where things are: the directories and settings as git has them, and who judges. Guesses nothing: what
+//! [`crate::shortcut`] cannot tell for certain, git is asked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use crate::git::Git;
 use crate::limits::{REMOTE_TIMEOUT_DEFAULT, SKEW_MS_DEFAULT, SKEW_MS_MAX};
 use crate::objects::{Hash, Objects};
 use crate::remote::Remote;
+use crate::shortcut::{self, Found};
 
 /// A repository as git sees it from one directory.
 #[derive(Debug, Clone)]
@@ -25,9 +27,22 @@ pub struct Repo {
 
 /// The settings that matter here, in git's order: the last one counts.
 #[derive(Debug, Clone, Default)]
-struct Config(Vec<(String, String)>);
+pub(crate) struct Config(Vec<(String, String)>);
 
 impl Config {
+    pub(crate) fn of(entries: Vec<(String, String)>) -> Config {
+        Config(entries)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// Group members must be able to write what is written here.
+    fn is_shared(&self) -> bool {
+        !matches!(self.last("core.sharedrepository"), None | Some("umask" | "false" | "0" | "no"))
+    }
+
     fn parse(listed: &[u8]) -> Config {
         let text = String::from_utf8_lossy(listed);
         let entry = |item: &str| match item.split_once('\n') {
@@ -38,7 +53,7 @@ impl Config {
         Config(text.split('\0').filter(|item| !item.is_empty()).map(entry).collect())
     }
 
-    fn last(&self, key: &str) -> Option<&str> {
+    pub(crate) fn last(&self, key: &str) -> Option<&str> {
         self.0.iter().rfind(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
@@ -62,6 +77,14 @@ pub enum Mode {
 impl Repo {
     /// Finds the repository of a directory, as git does (`GIT_DIR` included).
     pub fn discover(dir: &Path) -> Result<Repo, Error> {
+        let Some(found) = shortcut::find(dir) else { return Repo::ask_git(dir) };
+        let objects = found.objects(found.config.is_shared());
+        let Found { git_dir, common_dir, config, .. } = found;
+        Ok(Repo { git: Git::in_dir(dir), git_dir, common_dir, objects, config })
+    }
+
+    /// Has git find the repository of a directory.
+    pub fn ask_git(dir: &Path) -> Result<Repo, Error> {
         let git = Git::in_dir(dir);
         let config = git.spawn(&["config", "--null", "--list"], &[])?;
         let asked = ["rev-parse", "--path-format=absolute", "--show-object-format", "--git-dir", "--git-common-dir"];
@@ -77,8 +100,7 @@ impl Repo {
         let listed = config.wait_with_output().map_err(|source| Error::Io { path: dir.to_owned(), source })?;
         let config = Config::parse(&listed.stdout);
         let hash = if format == "sha256" { Hash::Sha256 } else { Hash::Sha1 };
-        let shared = !matches!(config.last("core.sharedrepository"), None | Some("umask" | "false" | "0" | "no"));
-        let objects = Objects { dir: objects.into(), hash, shared };
+        let objects = Objects { dir: objects.into(), hash, shared: config.is_shared() };
         Ok(Repo { git, git_dir: git_dir.into(), common_dir: common_dir.into(), objects, config })
     }
 

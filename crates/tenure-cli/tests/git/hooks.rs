@@ -9,7 +9,7 @@ fn policy(place: &Place, policy: &str) {
 #[test]
 fn require_refuses_a_commit_without_a_covering_lock_and_takes_one_with_it() {
     let world = World::new();
-    let (a, b) = (world.clone("a"), world.clone("b"));
+    let a = world.clone("a");
     policy(&a, "require");
     a.write("src/a.rs", "1");
     let refused = a.commit();
@@ -25,7 +25,6 @@ fn require_refuses_a_commit_without_a_covering_lock_and_takes_one_with_it() {
     a.git(&["remote", "set-url", "origin", "/nowhere.git"]).ok();
     a.write("src/a.rs", "2");
     a.commit().ok();
-    let _ = b;
 }
 
 #[test]
@@ -116,7 +115,6 @@ fn require_wants_an_issues_lock_by_its_id_or_a_prefix_of_it() {
     let closed = b.tenure(&["issue", "close", prefix, "--json"]).ok().json();
     assert_eq!((&closed["data"]["state"], &closed["data"]["issue_id"]), (&"closed".into(), &id.as_str().into()));
     // The other way round: the other's prefix lock stands against the full id.
-    a.write(".git/grite/lock", "");
     let warned = a.tenure(&["issue", "comment", &id, "--body", "y"]).ok();
     assert!(warned.err.contains("is locked by"), "{warned:?}");
     a.acquire("path:unrelated", "1h").ok();

@@ -253,5 +253,6 @@ fn run_stops_the_command_before_its_lock_ends_when_the_remote_stays_away() {
         "tenure lock run --resource path:x --ttl 4s -- sh -c 'git remote set-url origin /nowhere.git; exec sleep 600'";
     let started = std::time::Instant::now();
     a.bash(script, &[]).exits(75);
-    assert!(started.elapsed() < std::time::Duration::from_secs(6), "{:?}", started.elapsed());
+    // Four seconds, and the time to get there on a busy machine.
+    assert!(started.elapsed() < std::time::Duration::from_secs(8), "{:?}", started.elapsed());
 }

@@ -89,3 +89,36 @@ fn what_is_read_without_git_is_what_git_reads() {
     assert_eq!(listing(&a), plain, "everything packed");
     assert!(plain.contains("token: Some(3)"), "{plain}");
 }
+
+#[test]
+fn what_is_found_without_git_is_what_git_finds() {
+    let world = World::on_path();
+    let base = world.dir.path().canonicalize().expect("a path");
+    git(&base, &["init", "-q", "plain"]);
+    let plain = base.join("plain");
+    git(&plain, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    git(&plain, &["worktree", "add", "-q", "../linked"]);
+    git(&base, &["init", "-q", "--object-format=sha256", "--ref-format=reftable", "long"]);
+    git(&base, &["init", "-q", "--bare", "bare.git"]);
+    git(&base, &["init", "-q", "--separate-git-dir", "elsewhere.git", "separate"]);
+    git(&base, &["init", "-q", "--shared=group", "shared"]);
+    git(&plain, &["remote", "add", "origin", "/some where"]);
+    git(&plain, &["config", "tenure.skew", "7s"]);
+    std::fs::create_dir_all(plain.join("deep/er")).expect("made");
+    for place in ["plain", "plain/deep/er", "linked", "long", "bare.git", "separate", "shared", "plain/.git"] {
+        let dir = base.join(place);
+        let (found, asked) =
+            (tenure_git::Repo::discover(&dir).expect(place), tenure_git::Repo::ask_git(&dir).expect(place));
+        assert_eq!((&found.git_dir, &found.common_dir), (&asked.git_dir, &asked.common_dir), "{place}");
+        assert_eq!(format!("{:?}", found.objects), format!("{:?}", asked.objects), "{place}");
+        assert_eq!(found.skew_ms().ok(), asked.skew_ms().ok(), "{place}");
+        let judges = |repo: &tenure_git::Repo| {
+            repo.judge(&tenure_git::Mode::Auto).expect(place).map(|judge| judge.name().to_owned())
+        };
+        assert_eq!(judges(&found), judges(&asked), "{place}");
+    }
+    git(&plain, &["config", "include.path", "more"]);
+    std::fs::write(plain.join(".git/more"), "[tenure]\nskew = 9s\n").expect("written");
+    assert_eq!(tenure_git::Repo::discover(&plain).expect("found").skew_ms().ok(), Some(9_000));
+    assert!(tenure_git::Repo::discover(world.dir.path()).is_err());
+}

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
-use tenure_git::policy::{Policy, Touched, line, touched};
+use tenure_git::policy::{Touched, line, touched};
 use tenure_git::status::Status;
 use tenure_git::{Error, LockName, Repo};
 
@@ -33,11 +33,7 @@ pub(super) fn check(door: &Door, args: &CheckArgs, output: Output) -> Outcome {
     Err(failure
         .human(format!("Error: {}", lines.join("\nError: ")))
         .detail("checked", rows)
-        .detail("policy", policy_word(policy)))
-}
-
-fn policy_word(policy: Policy) -> &'static str {
-    policy.as_str()
+        .detail("policy", policy.as_str()))
 }
 
 fn row(touched: &Touched, is_fine: bool) -> Value {
