@@ -440,7 +440,8 @@ impl Round {
             Some((last, times)) if *last == rested_on && !self.on_old_knowledge => times + 1,
             _ => 0,
         };
-        if unmoved >= UNMOVED_REFUSALS_MAX {
+        // A hook says no for a reason of its own; asking again would not change its mind.
+        if unmoved >= UNMOVED_REFUSALS_MAX || detail.contains("hook declined") {
             return Err(match &locks.remote {
                 Some(remote) => Error::RemoteRefused { name: remote.name().to_owned(), detail },
                 None => Error::Git { command: "update-ref".to_owned(), detail },

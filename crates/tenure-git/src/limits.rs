@@ -7,8 +7,9 @@ pub const LOCK_JSON_BYTES_MAX: usize = 64 * 1024;
 /// How often a lost race is tried again before it is a conflict. Every round somebody wins, so this is about how many
 /// agents may ask for something at the same moment.
 pub const ATTEMPTS_MAX: u32 = 24;
-/// How often the same change may be refused although nothing it rests on has changed: that is not a race.
-pub const UNMOVED_REFUSALS_MAX: u32 = 3;
+/// How often the same change may be refused although nothing it rests on has changed: somebody else's change may be
+/// under way, but not for ever.
+pub const UNMOVED_REFUSALS_MAX: u32 = 6;
 /// The first pause after a lost race; it doubles, with jitter, up to [`BACKOFF_MS_MAX`].
 pub const BACKOFF_MS_MIN: u64 = 5;
 /// The longest pause after a lost race.
