@@ -230,6 +230,18 @@ fn run_holds_the_lock_while_the_command_runs_and_passes_its_exit_code_on() {
 }
 
 #[test]
+fn what_a_run_command_locks_it_locks_as_the_same_agent() {
+    let world = World::new();
+    let a = world.alone("a");
+    let inner = "-- tenure lock run --resource path:src/a.rs -- tenure lock acquire path:src/a.rs --quiet";
+    a.bash(&format!("tenure lock run --resource path:src {inner}"), &[]).ok();
+    std::fs::create_dir_all(world.path("agent")).expect("made");
+    std::fs::write(world.path("agent/config.toml"), "actor_id = \"agent-7\"\n").expect("written");
+    let home = world.path("agent").display().to_string();
+    a.bash(&format!("tenure lock run --data-dir {home} --resource path:src {inner}"), &[]).ok();
+}
+
+#[test]
 fn run_stops_the_command_when_the_lock_is_lost() {
     let world = World::new();
     let a = world.clone("a");

@@ -4,6 +4,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use tenure_git::actor::{Actor, Source};
 use tenure_git::{Ask, Error, Granted, LockName};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -24,6 +25,7 @@ const RETRY: Duration = Duration::from_secs(2);
 pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     let name = LockName::parse(&args.resource).map_err(explain)?;
     let ask = Ask { name: &name, ttl: args.ttl };
+    let who = door.actor()?;
     let locks = door.locks_to_act()?;
     door.say_if_alone(&locks, output);
     // Stamped before the request leaves: a slow answer must not lengthen trust.
@@ -36,7 +38,7 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     let ended = std::thread::scope(|scope| {
         let beat = Beat { door, ask, trusted_until: asked + Duration::from_millis(args.ttl.ms()) };
         scope.spawn(move || beat.run(&finished, lose));
-        let ended = supervised(args, &granted, lost);
+        let ended = supervised(args, &granted, &who, lost);
         // Ends the beat before the lock is given back.
         drop(finish);
         ended
@@ -65,13 +67,21 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     }
 }
 
-fn supervised(args: &RunArgs, granted: &Granted, lost: oneshot::Receiver<Loss>) -> std::io::Result<supervise::Outcome> {
+fn supervised(
+    args: &RunArgs,
+    granted: &Granted,
+    (actor, source): &(Actor, Source),
+    lost: oneshot::Receiver<Loss>,
+) -> std::io::Result<supervise::Outcome> {
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().cloned().unwrap_or_default());
     command.args(words);
     command.env("TENURE_RESOURCES", &granted.payload.resource);
     // What the command locks itself, it locks as the same agent.
-    command.env("TENURE_ACTOR", &granted.payload.owner);
+    match source {
+        Source::Env => command.env("GRITE_HOME", &actor.dir).env_remove("TENURE_ACTOR"),
+        _ => command.env("TENURE_ACTOR", &actor.id),
+    };
     if let Some(token) = granted.token {
         command.env("TENURE_TOKEN", token.to_string());
     }
