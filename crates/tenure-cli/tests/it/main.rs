@@ -5,5 +5,6 @@ mod leases;
 mod processes;
 mod rig;
 mod run;
+mod sdk;
 mod serving;
 mod usage;

@@ -1,0 +1,145 @@
+//! The Rust SDK against the real server: what its own tests script, happens here.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tenure::{Acquire, Client, EventQuery, Loss, Mode, Refusal, State, Status};
+
+use crate::rig::{PATIENCE, Rig, Server, wait_until};
+
+fn client(server: &Server, holder: &str) -> Client {
+    Client::builder().url(&server.url).holder(holder).build().unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+}
+
+/// How often something was counted at `/metrics`.
+async fn metric(server: &Server, name: &str) -> u64 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit(' ').next());
+    lines.map(|count| count.parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn two_hundred_guards_survive_a_killed_server_and_lose_nothing() {
+    let rig = Rig::new();
+    let mut server = rig.serve();
+    let client = client(&server, "ann");
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        guards.push(client.acquire(Acquire::one(format!("x:{number}")).ttl(Duration::from_secs(6))).await.unwrap());
+    }
+    let address = server.address().to_owned();
+    server.child.signal(Signal::SIGKILL);
+    server.child.end();
+    wait_until("the heartbeat has noticed", || guards.iter().any(|guard| guard.state() == State::AtRisk));
+    let server = rig.serve_with(&address, &[]);
+    wait_until("all are safe again", || guards.iter().all(|guard| guard.state() == State::Held));
+    let start = Instant::now();
+    wait_until("more than a ttl has passed", || {
+        assert!(guards.iter().all(|guard| guard.state() != State::Lost));
+        start.elapsed() > Duration::from_secs(7)
+    });
+    let page = client.leases(&tenure::LeaseQuery::default().limit(1_000)).await.unwrap();
+    assert_eq!(page.leases.len(), 200);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(server.leases("x:7").len(), 0);
+}
+
+#[tokio::test]
+async fn events_go_on_over_a_restart_of_the_server_without_a_gap() {
+    let rig = Rig::new();
+    let mut server = rig.serve();
+    let client = client(&server, "ann");
+    let mut events = client.watch(EventQuery::default().after(0));
+    let opened = soon(events.next()).await.unwrap();
+    client.acquire_without_heartbeat(Acquire::one("x:a")).await.unwrap();
+    assert_eq!(soon(events.next()).await.unwrap().cursor, opened.cursor + 1);
+    let address = server.address().to_owned();
+    server.child.signal(Signal::SIGKILL);
+    server.child.end();
+    let _server = rig.serve_with(&address, &[]);
+    client.acquire_without_heartbeat(Acquire::one("x:b")).await.unwrap();
+    let mut last = opened.cursor + 1;
+    loop {
+        let event = soon(events.next()).await.unwrap();
+        assert_eq!(event.cursor, last + 1);
+        last = event.cursor;
+        if event.resources.iter().any(|resource| resource.to_string() == "x:b") {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_from_now_on_starts_at_a_place_it_can_come_back_to() {
+    let rig = Rig::new();
+    let mut server = rig.serve();
+    let client = client(&server, "ann");
+    let mut events = client.watch(EventQuery::default());
+    // Connects, and finds nothing yet.
+    let nothing = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    let start = events.cursor().expect("the stream says where it starts");
+    let address = server.address().to_owned();
+    server.child.signal(Signal::SIGKILL);
+    server.child.end();
+    let _server = rig.serve_with(&address, &[]);
+    assert_eq!(soon(events.next()).await.unwrap().cursor, start + 1, "what happened meanwhile is not skipped");
+}
+
+#[tokio::test]
+async fn a_revoked_guard_is_told_why_and_a_waiter_gets_a_larger_token() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let (ann, bob) = (client(&server, "ann"), client(&server, "bob"));
+    let lease = ann.acquire(Acquire::one("path:src").ttl(Duration::from_secs(2))).await.unwrap();
+    let token = lease.token();
+    let waiting = tokio::spawn(async move {
+        bob.acquire(Acquire::one("path:src/a.rs").ttl(Duration::from_secs(2)).wait(PATIENCE)).await
+    });
+    let others = client(&server, "carl");
+    loop {
+        let check = others.check(["path:src/a.rs"], Mode::Exclusive).await.unwrap();
+        if check.conflicts.first().is_some_and(|conflict| conflict.waiting == 1) {
+            break;
+        }
+    }
+    others.revoke(lease.id(), "maintenance").await.unwrap();
+    let Loss::Ended(ended) = soon(lease.lost()).await else { panic!("{:?}", lease.loss()) };
+    assert_eq!((ended.reason, ended.note.as_deref()), (Some(Status::Revoked), Some("maintenance")));
+    assert_eq!(ended.current.unwrap().holder.unwrap().as_str(), "bob");
+    let error = lease.release().await.unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::Lost(_))), "{error:?}");
+    let next = soon(waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    assert_eq!(next.state(), State::Held);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_guards_are_renewed_by_few_requests() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let client = client(&server, "ann");
+    let mut guards = Vec::new();
+    for number in 0..1_000 {
+        guards.push(client.acquire(Acquire::one(format!("x:{number}")).ttl(Duration::from_secs(9))).await.unwrap());
+    }
+    let before = metric(&server, "tenure_renewals").await;
+    let start = Instant::now();
+    wait_until("two ttls have passed", || {
+        assert!(guards.iter().all(|guard| guard.state() == State::Held));
+        start.elapsed() > Duration::from_secs(18)
+    });
+    let renewals = metric(&server, "tenure_renewals").await - before;
+    assert!((5_000..=8_000).contains(&renewals), "every lease three times per ttl, six in all: {renewals}");
+}
