@@ -9,7 +9,9 @@ use crate::output::Color;
 /// Who holds what, until when, and what happens when they stop answering.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, disable_help_subcommand = true, arg_required_else_help = true)]
-#[command(after_help = "'tenure help exit-codes' lists what every command exits with.")]
+#[command(
+    after_help = "'tenure help exit-codes' lists what every command exits with, 'tenure help json' what --json prints."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -59,6 +61,6 @@ pub(crate) enum Command {
     Check(check::Args),
     /// Print completions for a shell
     Completions(completions::Args),
-    /// Print help for a command, or one of the topics: exit-codes
+    /// Print help for a command, or one of the topics: exit-codes, json
     Help(help::Args),
 }

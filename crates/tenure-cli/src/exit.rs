@@ -38,6 +38,8 @@ Exit codes of every tenure command, the same with and without --json:
    77  denied: the API key is missing, unknown, or may not do this
   124  timed out: the wait ran out while somebody else still held it
 
+'tenure lease check' exits with 4 if somebody is in the way.
+
 'tenure run' and 'tenure lock run' exit with the code of the command they ran, or 128 plus the
 number of the signal that ended it. Their own outcomes are the codes above, and:
 

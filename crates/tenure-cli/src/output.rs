@@ -20,6 +20,19 @@ use crate::failure::Failure;
 /// The version of the envelope; it grows when a reader of the old one would be wrong.
 const SCHEMA_VERSION: u32 = 1;
 
+/// The text of `tenure help json`.
+pub(crate) const TOPIC: &str = r#"With --json every outcome, also every error, is one envelope on standard output:
+
+    {"schema_version": 1, "ok": true, "data": {...}}
+    {"schema_version": 1, "ok": false, "error": {"code": "held", "message": "...", "details": {...}}}
+
+'code' is stable and for programs, 'message' is for people. 'details' has what the server said beside it (for a
+refused acquire 'conflict' with holder, token, acquired_at and expires_at) and 'suggestions'; it is left out when there
+is nothing to say. Times are RFC 3339 in UTC. 'tenure lease watch' prints one envelope per line, one for each event;
+'tenure serve' prints one line when it is ready. 'tenure run' prints an envelope only for its own failures: standard
+output belongs to the command it runs.
+"#;
+
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {

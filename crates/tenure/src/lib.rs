@@ -1,4 +1,4 @@
-//! The client of [Tenure](https://docs.rs/tenure): take a lease, keep it alive, be told when it is lost.
+//! The client of Tenure: take a lease, keep it alive, be told when it is lost.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -5,18 +5,23 @@ use clap::CommandFactory;
 use crate::args::Cli;
 use crate::exit::{self, Exit};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Print help.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A command such as 'lease acquire', or the topic 'exit-codes'
+    /// A command such as 'lease acquire', or one of the topics 'exit-codes' and 'json'
     topic: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> Outcome {
-    if args.topic.as_slice() == ["exit-codes"] {
-        output.plain(exit::TOPIC);
+    let topic = match args.topic.as_slice() {
+        [name] if name == "exit-codes" => Some(exit::TOPIC),
+        [name] if name == "json" => Some(output::TOPIC),
+        _ => None,
+    };
+    if let Some(text) = topic {
+        output.plain(text);
         return Ok(Exit::OK);
     }
     let mut command = Cli::command();

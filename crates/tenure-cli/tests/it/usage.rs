@@ -20,6 +20,8 @@ fn the_exit_codes_are_documented() {
        77  denied: the API key is missing, unknown, or may not do this
       124  timed out: the wait ran out while somebody else still held it
 
+    'tenure lease check' exits with 4 if somebody is in the way.
+
     'tenure run' and 'tenure lock run' exit with the code of the command they ran, or 128 plus the
     number of the signal that ended it. Their own outcomes are the codes above, and:
 
@@ -27,6 +29,12 @@ fn the_exit_codes_are_documented() {
       126  the command is there but cannot be run
       127  there is no such command
     "#);
+}
+
+#[test]
+fn the_envelope_is_documented() {
+    let done = Rig::new().run(&["help", "json"]).expect(0);
+    assert!(done.stdout.contains(r#"{"schema_version": 1, "ok": true, "data": {...}}"#), "{done:?}");
 }
 
 #[test]
