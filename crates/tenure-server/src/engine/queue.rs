@@ -31,6 +31,12 @@ struct State {
     is_asleep: bool,
 }
 
+impl State {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.is_closed && !self.is_poked
+    }
+}
+
 impl Queue {
     pub(super) fn new(capacity: usize) -> Queue {
         Queue { capacity, state: Mutex::default(), arrived: Condvar::new() }
@@ -89,8 +95,14 @@ impl Queue {
     /// Takes up to `max` jobs, sleeping up to `patience` (`None`: for ever) for the first. False at the end of all.
     pub(super) fn take(&self, into: &mut Vec<Box<dyn Job>>, max: usize, patience: Option<Duration>) -> bool {
         let mut state = self.lock();
-        if state.jobs.is_empty() && !state.is_closed && !state.is_poked && patience != Some(Duration::ZERO) {
-            state = self.sleep(state, patience);
+        if state.is_idle() && patience != Some(Duration::ZERO) {
+            // Whoever is about to ask gets the processor first: falling asleep and being woken costs more than a look.
+            drop(state);
+            std::thread::yield_now();
+            state = self.lock();
+            if state.is_idle() {
+                state = self.sleep(state, patience);
+            }
         }
         state.is_poked = false;
         let count = state.jobs.len().min(max);
@@ -100,11 +112,10 @@ impl Queue {
 
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>, patience: Option<Duration>) -> MutexGuard<'a, State> {
         state.is_asleep = true;
-        let nothing = |state: &mut State| state.jobs.is_empty() && !state.is_closed && !state.is_poked;
         let mut state = match patience {
-            None => self.arrived.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner),
+            None => self.arrived.wait_while(state, |state| state.is_idle()).unwrap_or_else(PoisonError::into_inner),
             Some(patience) => {
-                let woken = self.arrived.wait_timeout_while(state, patience, nothing);
+                let woken = self.arrived.wait_timeout_while(state, patience, |state| state.is_idle());
                 woken.unwrap_or_else(PoisonError::into_inner).0
             }
         };

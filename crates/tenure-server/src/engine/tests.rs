@@ -4,6 +4,7 @@ mod commits;
 mod follow;
 mod history;
 mod recovery;
+mod simulation;
 mod waits;
 
 use std::sync::{Arc, Condvar, Mutex};

@@ -54,7 +54,8 @@ impl Writer {
         self.time.until(deadline)
     }
 
-    fn work(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> Result<(), CommitError> {
+    /// One turn: decides what arrived, commits it, answers.
+    pub(super) fn work(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> Result<(), CommitError> {
         let now = self.time.stamp();
         let is_waiting = |waiter| self.waits.is_waiting(waiter);
         let mut turn = Turn::new(now, &is_waiting);

@@ -1,7 +1,8 @@
 //! Owns taking, looking at and giving back one lease over the native door.
 
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
 use tenure_core::LeaseId;
@@ -21,9 +22,6 @@ use crate::http::payload::Payload;
 use crate::http::reply::{self, At};
 use crate::http::status::ProblemBody;
 
-/// Names a request that may be sent again.
-const KEY_HEADER: &str = "idempotency-key";
-
 /// Takes resources, all or none; waits in line for them if asked to.
 #[utoipa::path(post, path = "/v1/leases", tag = "leases",
     params(("Idempotency-Key" = Option<String>, Header, description = "the same key and request get the same grant"),
@@ -33,12 +31,11 @@ const KEY_HEADER: &str = "idempotency-key";
 pub(crate) async fn acquire(
     State(app): State<App>,
     caller: Caller,
-    headers: HeaderMap,
+    IdempotencyKey(key): IdempotencyKey,
     payload: Payload,
 ) -> Result<Response, Problem> {
     let request: AcquireRequest<'_> = payload.object()?;
     let holder = caller.acting(request.holder.as_deref())?;
-    let key = parse_key(header_text(&headers, KEY_HEADER)?)?;
     let command = request.command(holder, key)?;
     match take(&app, command).await? {
         Ok(Grant { lease, now, ended }) => Ok(reply::json(StatusCode::CREATED, &LeaseView::of(&lease, ended, now))),
@@ -139,13 +136,24 @@ fn ended_reply(app: &App, id: LeaseId, Ended(event): &Ended) -> Result<Response,
     Ok(reply::json(StatusCode::OK, &view))
 }
 
+/// The name of a request that may be sent again.
+pub(crate) struct IdempotencyKey(Option<Box<str>>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<IdempotencyKey, Problem> {
+        parse_key(header_text(&parts.headers, "idempotency-key")?).map(IdempotencyKey)
+    }
+}
+
 /// The lease in an address.
 pub(crate) struct LeasePath(pub(crate) LeaseId);
 
-impl<S: Send + Sync> axum::extract::FromRequestParts<S> for LeasePath {
+impl<S: Send + Sync> FromRequestParts<S> for LeasePath {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<LeasePath, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<LeasePath, Problem> {
         let path: Result<Path<String>, _> = Path::from_request_parts(parts, state).await;
         let Ok(Path(text)) = path else { return Err(refusals::unknown("with such a name")) };
         text.parse().map(LeasePath).map_err(|_| refusals::unknown(&shortened(&text)))
