@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use unicode_normalization::UnicodeNormalization;
 
 use crate::limits::HOLDER_BYTES_MAX;
+use crate::text::normal_form;
 
 /// Who holds: a normalised name of 1 to 256 bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +24,7 @@ impl Holder {
         if text.len() > HOLDER_BYTES_MAX {
             return Err(BadHolder);
         }
-        let name: String = text.nfc().collect();
+        let name = normal_form(text);
         let fits = (1..=HOLDER_BYTES_MAX).contains(&name.len());
         if !fits || name.trim() != name || name.chars().any(char::is_control) {
             return Err(BadHolder);

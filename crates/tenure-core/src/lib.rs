@@ -21,6 +21,7 @@ pub mod resource;
 pub mod retry;
 pub mod serial;
 pub mod subscription;
+mod text;
 pub mod time;
 pub mod token;
 pub mod workflow;

@@ -22,10 +22,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use unicode_normalization::UnicodeNormalization;
 
 use crate::limits::{KIND_BYTES_MAX, RESOURCE_BYTES_MAX};
 use crate::serial::IntentId;
+use crate::text::normal_form;
 
 /// Ends every segment of a place; control characters are refused in names, so it is never inside one.
 const END: char = '\0';
@@ -72,7 +72,7 @@ impl Resource {
         if text.len() > RESOURCE_BYTES_MAX {
             return Err(ResourceError::TooLong { bytes: text.len() });
         }
-        let text: String = text.nfc().collect();
+        let text = normal_form(text);
         if text.len() > RESOURCE_BYTES_MAX {
             return Err(ResourceError::TooLong { bytes: text.len() });
         }
