@@ -205,12 +205,13 @@ impl Engine {
     /// How much there is at present.
     pub async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
         let counts = self.apply(tenure_core::command::Count).await?;
+        let store = self.read(|reader| Ok(reader.stats())).await?;
         Ok(Snapshot {
             leases: counts.leases,
             waiters: counts.waiters,
             holders: counts.holders,
             queue: self.0.queue.len(),
-            fold_lag: self.0.reader.stats().lag(),
+            store,
         })
     }
 

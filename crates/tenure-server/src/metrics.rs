@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::event::{Event, EventKind};
+use tenure_store::StoreStats;
 
 /// The code of a refusal, as on every wire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,7 +37,7 @@ pub struct Metrics {
 }
 
 /// What is not counted but looked at when somebody asks.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Active leases.
     pub leases: usize,
@@ -46,8 +47,8 @@ pub struct Snapshot {
     pub holders: usize,
     /// Commands in front of the writer.
     pub queue: usize,
-    /// Batches that are in the journal but not yet in the readable tables.
-    pub fold_lag: u64,
+    /// How the store is doing.
+    pub store: StoreStats,
 }
 
 impl Default for Metrics {
@@ -117,7 +118,16 @@ impl Metrics {
             ("waiters", "Acquires that wait", snapshot.waiters as i64),
             ("holders", "Holders with a lease or a wait", snapshot.holders as i64),
             ("queue_depth", "Commands in front of the writer", snapshot.queue as i64),
-            ("fold_lag_batches", "Batches not yet in the readable tables", snapshot.fold_lag as i64),
+            ("fold_lag_batches", "Batches not yet in the readable tables", snapshot.store.lag() as i64),
+            ("fold_lag_milliseconds", "By how much the readable tables are behind", snapshot.store.lag_ms() as i64),
+            (
+                "fold_failing",
+                "Whether folding has stopped; the log says why",
+                i64::from(snapshot.store.fold_error.is_some()),
+            ),
+            ("events_kept", "Events that can be read", snapshot.store.events_kept() as i64),
+            ("journal_bytes", "Size of the journal's files", snapshot.store.journal_bytes as i64),
+            ("tables_bytes", "Size of the tables' files", snapshot.store.tables_bytes as i64),
         ] {
             let gauge: Gauge = Gauge::default();
             gauge.set(value);

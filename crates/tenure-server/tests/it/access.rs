@@ -65,6 +65,7 @@ async fn what_each_role_may_do() {
         (Request::new("POST", "/v1/leases/renew").holder("ci-1").json(&ids), [false, true, true]),
         (Request::new("DELETE", &path(&lease, "")).holder("ci-1"), [false, true, true]),
         (Request::new("POST", &path(&lease, "/revoke")).json(&reason), [false, false, true]),
+        (Request::new("GET", "/v1/backup"), [false, false, true]),
     ] {
         for (key, is_allowed) in [&keyed.observer, &keyed.agent, &keyed.admin].into_iter().zip(allowed) {
             let answer = server.send(with(key, request.clone())).await;

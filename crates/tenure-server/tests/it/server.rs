@@ -62,6 +62,8 @@ async fn metrics_tell_what_happened() {
         "tenure_queue_depth 0",
         "tenure_event_followers 0",
         "tenure_fold_lag_batches 0",
+        "tenure_fold_failing 0",
+        "tenure_events_kept 5",
         "tenure_connections 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
