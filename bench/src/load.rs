@@ -68,6 +68,9 @@ pub trait Target {
 
     /// Opens connection number `n`.
     async fn connect(&self, n: usize) -> Result<Self::Client>;
+
+    /// Processor time the server has used so far.
+    fn cpu(&self) -> Result<Duration>;
 }
 
 /// How long to load.
@@ -81,14 +84,25 @@ pub struct Pace {
 pub struct Measured {
     /// Operations answered in the measured time, by kind, in nanoseconds.
     latency: [Histogram<u64>; OPS],
+    spent: Spent,
+}
+
+/// Time: on the clock, on processors by the load, on processors by the server.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
     elapsed: Duration,
-    cpu: Duration,
+    load_cpu: Duration,
+    server_cpu: Duration,
 }
 
 impl Measured {
     /// Operations a second, of all kinds.
     pub fn rate(&self) -> f64 {
-        self.latency.iter().map(Histogram::len).sum::<u64>() as f64 / self.elapsed.as_secs_f64()
+        self.count() / self.spent.elapsed.as_secs_f64()
+    }
+
+    fn count(&self) -> f64 {
+        self.latency.iter().map(Histogram::len).sum::<u64>() as f64
     }
 
     /// The latency below which this share of one kind of operation was answered.
@@ -115,7 +129,12 @@ impl Measured {
 
     /// How much of a core the load itself used.
     pub fn load_cores(&self) -> f64 {
-        self.cpu.as_secs_f64() / self.elapsed.as_secs_f64()
+        self.spent.load_cpu.as_secs_f64() / self.spent.elapsed.as_secs_f64()
+    }
+
+    /// Microseconds of processor time the server used for each operation.
+    pub fn server_micros(&self) -> f64 {
+        self.spent.server_cpu.as_secs_f64() * 1e6 / self.count()
     }
 }
 
@@ -132,11 +151,13 @@ struct Shared {
     started: Barrier,
 }
 
-/// A histogram of nanoseconds up to a minute, to three digits.
+/// The longest time a histogram of nanoseconds can hold; a longer one counts as this.
+const LATENCY_MAX: Duration = Duration::from_secs(60);
+
+/// A histogram of nanoseconds, to three digits.
 pub fn new_histogram() -> Histogram<u64> {
-    let mut histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are valid"));
-    histogram.auto(true);
-    histogram
+    let max = LATENCY_MAX.as_nanos() as u64;
+    Histogram::new_with_bounds(1, max, 3).unwrap_or_else(|_| unreachable!("the bounds are valid"))
 }
 
 /// Runs a future on this thread alone.
@@ -159,27 +180,29 @@ pub fn run<T: Target>(target: &T, connections: usize, workload: &Workload, pace:
             tasks.spawn_local(drive(client, *workload, Rc::clone(&shared)));
         }
         // A client that fails before the start would leave the others waiting at the barrier.
-        let timing = tokio::select! {
-            timing = time(&shared, pace) => timing?,
+        let spent = tokio::select! {
+            spent = time(target, &shared, pace) => spent?,
             Some(ended) = tasks.join_next() => return Err(ended?.err().context("a client ended early")?),
         };
         while let Some(ended) = tasks.join_next().await {
             ended??;
         }
-        let (elapsed, cpu) = timing;
         let latency = shared.latency.replace(std::array::from_fn(|_| new_histogram()));
-        Ok(Measured { latency, elapsed, cpu })
+        Ok(Measured { latency, spent })
     })
 }
 
-async fn time(shared: &Shared, pace: Pace) -> Result<(Duration, Duration)> {
+async fn time(target: &impl Target, shared: &Shared, pace: Pace) -> Result<Spent> {
     shared.started.wait().await;
     tokio::time::sleep(pace.warm_up).await;
-    let (from, cpu_from) = (Instant::now(), own_cpu()?);
+    let (server_cpu, load_cpu, from) = (target.cpu()?, own_cpu()?, Instant::now());
     shared.phase.set(Phase::Measuring);
     tokio::time::sleep(pace.measure).await;
     shared.phase.set(Phase::Done);
-    Ok((from.elapsed(), own_cpu()?.saturating_sub(cpu_from)))
+    let elapsed = from.elapsed();
+    let load_cpu = own_cpu()?.saturating_sub(load_cpu);
+    let server_cpu = target.cpu()?.saturating_sub(server_cpu);
+    Ok(Spent { elapsed, load_cpu, server_cpu })
 }
 
 async fn drive(mut client: impl Client, workload: Workload, shared: Rc<Shared>) -> Result<()> {
@@ -208,4 +231,19 @@ fn own_cpu() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_holds_times_from_a_microsecond_to_a_minute() {
+        let mut histogram = new_histogram();
+        for duration in [Duration::from_micros(1), Duration::from_millis(3), Duration::from_secs(59)] {
+            histogram.saturating_record(duration.as_nanos() as u64);
+            let held = Duration::from_nanos(histogram.max()).as_secs_f64();
+            assert!((held / duration.as_secs_f64() - 1.0).abs() < 0.01, "{duration:?} became {held} s");
+        }
+    }
 }

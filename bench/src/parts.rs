@@ -9,7 +9,7 @@ pub mod ledger;
 pub mod memory;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -46,12 +46,7 @@ impl Setup {
 
 /// One measurement, repeated.
 #[derive(Default)]
-pub struct Turns(Vec<Turn>);
-
-struct Turn {
-    measured: Measured,
-    server_cores: f64,
-}
+pub struct Turns(Vec<Measured>);
 
 impl Turns {
     /// Measures once more, and waits until the server has nothing left to do.
@@ -63,17 +58,14 @@ impl Turns {
         pace: Pace,
     ) -> Result<()> {
         let failed = || format!("{} with {connections} connections, {}", contender.name(), workload.name);
-        let (from, cpu) = (Instant::now(), contender.server().cpu()?);
         let measured = contender.run(connections, workload, pace).with_context(failed)?;
-        let used = contender.server().cpu()?.saturating_sub(cpu);
-        let server_cores = used.as_secs_f64() / from.elapsed().as_secs_f64();
         progress(format!("{}: {:.0} a second", failed(), measured.rate()));
-        self.0.push(Turn { measured, server_cores });
+        self.0.push(measured);
         contender.server().settle()
     }
 
     pub fn rate(&self) -> f64 {
-        median(self.0.iter().map(|turn| turn.measured.rate()))
+        median(self.0.iter().map(Measured::rate))
     }
 
     pub fn quantile(&self, op: Op, share: f64) -> Duration {
@@ -85,19 +77,22 @@ impl Turns {
     }
 
     fn duration(&self, of: impl Fn(&Measured) -> Duration) -> Duration {
-        Duration::from_secs_f64(median(self.0.iter().map(|turn| of(&turn.measured).as_secs_f64())).max(0.0))
+        Duration::from_secs_f64(median(self.0.iter().map(|turn| of(turn).as_secs_f64())).max(0.0))
     }
 
-    /// Cores used by the server, warm-up included, and by the load.
-    pub fn cores(&self) -> String {
-        let server = median(self.0.iter().map(|turn| turn.server_cores));
-        let load = median(self.0.iter().map(|turn| turn.measured.load_cores()));
-        format!("{server:.1} + {load:.1}")
+    /// Microseconds of processor time the server used for each operation.
+    pub fn server_micros(&self) -> f64 {
+        median(self.0.iter().map(Measured::server_micros))
+    }
+
+    /// How much of a core the load itself used.
+    pub fn load_cores(&self) -> f64 {
+        median(self.0.iter().map(Measured::load_cores))
     }
 
     /// This rate divided by another, turn by turn: turns are next to each other, so the machine's moods cancel out.
     pub fn rate_over(&self, other: &Turns) -> f64 {
         let pairs = self.0.iter().zip(&other.0);
-        median(pairs.map(|(own, other)| own.measured.rate() / other.measured.rate()))
+        median(pairs.map(|(own, other)| own.rate() / other.rate()))
     }
 }

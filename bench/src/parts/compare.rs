@@ -59,7 +59,8 @@ pub fn run(setup: &Setup) -> Result<Section> {
         "p50",
         "p99",
         "Tenure is",
-        "cores: server + load",
+        "server cpu each",
+        "load cores",
     ]);
     for workload in &WORKLOADS {
         for connections in CONNECTIONS {
@@ -105,7 +106,8 @@ fn rows(
             &short(turns.quantile_of_all(0.5)),
             &short(turns.quantile_of_all(0.99)),
             &if n == 0 { String::new() } else { format!("{ratio:.2}×") },
-            &turns.cores(),
+            &format!("{:.1} µs", turns.server_micros()),
+            &format!("{:.2}", turns.load_cores()),
         ]);
         if n > 0 {
             let what = format!("{}, {connections} connections: Tenure / {}", workload.name, contender.name());

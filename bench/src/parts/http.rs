@@ -17,8 +17,16 @@ const SYNC_TIME: Duration = Duration::from_millis(500);
 
 pub fn run(setup: &Setup) -> Result<Section> {
     let tenure = Tenure::start(&setup.tenure, &setup.directory("http")?)?;
-    let mut table =
-        Table::new(&["connections", "workload", "requests/s", "p50", "p99", "of ping", "cores: server + load"]);
+    let mut table = Table::new(&[
+        "connections",
+        "workload",
+        "requests/s",
+        "p50",
+        "p99",
+        "of ping",
+        "server cpu each",
+        "load cores",
+    ]);
     let mut aims = Vec::new();
     for connections in CONNECTIONS {
         let mut sync = Vec::new();
@@ -40,7 +48,8 @@ pub fn run(setup: &Setup) -> Result<Section> {
                 &short(turns.quantile_of_all(0.5)),
                 &short(turns.quantile_of_all(0.99)),
                 &format!("{:.0} %", turns.rate_over(ping) * 100.0),
-                &turns.cores(),
+                &format!("{:.1} µs", turns.server_micros()),
+                &format!("{:.2}", turns.load_cores()),
             ]);
         }
         if connections == 1 {
@@ -72,7 +81,7 @@ fn beside_the_disk(table: &mut Table, sync_ns: f64, ping: &Turns, take: &Turns) 
     let floor = Duration::from_nanos(sync_ns as u64) + ping.quantile(Op::Ping, 0.5);
     let acquire = take.quantile(Op::Acquire, 0.5);
     let p99 = short(take.quantile(Op::Acquire, 0.99));
-    table.row(&[&1, &"the acquires alone", &"", &short(acquire), &p99, &"", &""]);
+    table.row(&[&1, &"the acquires alone", &"", &short(acquire), &p99, &"", &"", &""]);
     table.row(&[
         &1,
         &"write + fdatasync, without a server",

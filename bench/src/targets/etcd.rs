@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -56,6 +57,10 @@ impl Target for Etcd {
         let (keep_alive, answer) = calls.open("Lease/LeaseKeepAlive")?;
         let beat = KeepAlive { out: keep_alive, answer: Answer::Due(answer) };
         Ok(EtcdClient { calls, beat, session, holder: format!("agent-{n:05}"), taken: 0, key: String::new() })
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        self.server.cpu()
     }
 }
 

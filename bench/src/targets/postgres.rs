@@ -125,6 +125,10 @@ impl Target for Postgres {
         }
         Ok(PostgresClient { connection, holder: format!("agent-{n:05}"), taken: 0, resource: String::new() })
     }
+
+    fn cpu(&self) -> Result<Duration> {
+        self.server.cpu()
+    }
 }
 
 impl Described for Postgres {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -60,6 +61,10 @@ impl Target for Redis {
         let release = client.load(RELEASE).await?;
         client.scripts = [renew, release];
         Ok(client)
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        self.server.cpu()
     }
 }
 

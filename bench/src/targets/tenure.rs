@@ -90,6 +90,10 @@ impl Target for Tenure {
         let connection = Connection::open(self.address).await?;
         Ok(TenureClient { connection, holder, holder_line, taken: 0, lease: String::new(), body: Vec::new() })
     }
+
+    fn cpu(&self) -> Result<Duration> {
+        self.server.cpu()
+    }
 }
 
 impl Described for Tenure {
