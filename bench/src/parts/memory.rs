@@ -117,6 +117,7 @@ fn starts(setup: &Setup, full: Tenure, data: &Path, leases: u64, facts: &mut Tab
     full.server.kill()?;
     let killed = restart(setup, data, leases)?;
     facts.row(&[&"start after SIGKILL", &short(killed.start_time)]);
+    facts.row(&[&"processor time of that start", &short(killed.server.cpu()?)]);
     killed.server.stop()?;
     let stopped = restart(setup, data, leases)?;
     facts.row(&[&"start after SIGTERM", &short(stopped.start_time)]);
