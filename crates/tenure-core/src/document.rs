@@ -83,6 +83,14 @@ pub enum Refusal {
     /// A patch cannot be made.
     #[error(transparent)]
     Patch(#[from] BadPatch),
+    /// It is over, so nothing more can be done with it.
+    #[error("this {what} is {how} already")]
+    Over {
+        /// What.
+        what: &'static str,
+        /// How it ended.
+        how: &'static str,
+    },
     /// What was asked makes no sense as things are.
     #[error("{0}")]
     Senseless(String),

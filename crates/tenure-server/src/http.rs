@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub(crate) mod error;
 pub(crate) mod native;
+pub(crate) mod openintent;
 pub(crate) mod payload;
 pub(crate) mod reply;
 pub(crate) mod status;

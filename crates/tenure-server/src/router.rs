@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use utoipa::OpenApi;
 
 use crate::http::native::{backup, events, history, leases, renew};
-use crate::http::{App, status};
+use crate::http::{App, openintent, status};
 
 /// Every address of the server.
 pub(crate) fn router(app: App) -> Router {
@@ -29,7 +29,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/openapi.json", get(status::openapi))
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::method_not_allowed)
-        .with_state(app)
+        .with_state(app.clone())
+        .merge(openintent::routes(app))
 }
 
 /// The description of the native API.

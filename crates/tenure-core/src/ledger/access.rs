@@ -209,7 +209,7 @@ fn decide(
     let request = access.requests.iter_mut().find(|request| request.id == id);
     let request = request.ok_or_else(|| Refusal::unknown("access request", id))?;
     if request.status != RequestStatus::Pending {
-        return Err(Refusal::Senseless("that access request has been decided already".to_owned()));
+        return Err(Refusal::Over { what: "access request", how: "decided" });
     }
     request.status = status;
     request.decided_by = Some(by.clone());

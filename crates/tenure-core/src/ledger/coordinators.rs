@@ -176,7 +176,7 @@ impl Command for ChangeTerm {
         let term = Arc::clone(ledger.coordinators.find(self.id)?);
         self.check_caller(&term)?;
         if term.status.is_over() {
-            return Err(Refusal::Senseless(format!("this coordinator's term is {}", term.status.as_str())));
+            return Err(Refusal::Over { what: "coordinator's term", how: term.status.as_str() });
         }
         let by = &self.caller.holder;
         let said = json!({ "reason": self.reason });

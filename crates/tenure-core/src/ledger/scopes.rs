@@ -5,13 +5,14 @@
 //! shows the lease to renew: two instances of one agent must not both believe they have it.
 
 use crate::access::{Caller, Permission};
-use crate::command::{Acquire, Acquired, Command};
+use crate::command::{Acquire, Acquired, Command, Ending, Release, Renew};
 use crate::document::Refusal;
 use crate::lease::{Lease, Mode};
 use crate::ledger::intents::whole;
 use crate::ledger::{Ledger, Turn};
+use crate::limits::PAGE_MAX;
 use crate::serial::IntentId;
-use crate::{Holder, Resource, Token};
+use crate::{Holder, Resource, Token, Ttl};
 
 /// Take a scope of an intent.
 #[derive(Debug, Clone)]
@@ -60,7 +61,98 @@ impl Command for AdmitScope {
     }
 }
 
+/// Why a lease on a scope cannot be kept or given back.
+#[derive(Debug, Clone)]
+pub enum ScopeMiss {
+    /// No such lease on this intent.
+    Unknown,
+    /// It is over; the events tell how.
+    Over,
+    /// It is someone else's.
+    NotHolder(Box<Lease>),
+}
+
+/// Keep a lease on a scope of an intent alive.
+#[derive(Debug, Clone)]
+pub struct RenewScope {
+    /// Of this intent; of any, if not said.
+    pub intent: Option<IntentId>,
+    /// Which lease.
+    pub token: Token,
+    /// Who asks.
+    pub holder: Holder,
+    /// A new ttl; `None` keeps the lease's own.
+    pub ttl: Option<Ttl>,
+}
+
+impl Command for RenewScope {
+    type Reply = Result<Lease, ScopeMiss>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        ledger.own_scope(self.intent, self.token, &self.holder)?;
+        let renew = Renew { tokens: vec![self.token], holder: self.holder, ttl: self.ttl };
+        renew.decide(ledger, turn);
+        ledger.leases.get(&self.token).cloned().ok_or(ScopeMiss::Over)
+    }
+}
+
+/// Give a lease on a scope of an intent back.
+#[derive(Debug, Clone)]
+pub struct ReleaseScope {
+    /// Of this intent; of any, if not said.
+    pub intent: Option<IntentId>,
+    /// Which lease.
+    pub token: Token,
+    /// Who asks.
+    pub holder: Holder,
+}
+
+impl Command for ReleaseScope {
+    type Reply = Result<Lease, ScopeMiss>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        ledger.own_scope(self.intent, self.token, &self.holder)?;
+        match (Release { token: self.token, holder: self.holder }).decide(ledger, turn) {
+            Ending::Ended(lease) => Ok(lease),
+            Ending::Over | Ending::NotHolder { .. } | Ending::Unknown => Err(ScopeMiss::Over),
+        }
+    }
+}
+
+/// List the active leases on an intent, the oldest first.
+#[derive(Debug, Clone)]
+pub struct ListScopes {
+    /// Which intent.
+    pub id: IntentId,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+impl Command for ListScopes {
+    type Reply = Result<Vec<Lease>, Refusal>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        ledger.open_intent(turn, self.id, &self.caller, Permission::Read)?;
+        let mut tokens = whole(self.id).map(|whole| ledger.tokens_over(&whole)).unwrap_or_default();
+        tokens.sort_unstable();
+        tokens.truncate(PAGE_MAX);
+        Ok(tokens.into_iter().filter_map(|token| ledger.leases.get(&token).cloned()).collect())
+    }
+}
+
 impl Ledger {
+    /// Whether this is an active lease of the holder on a scope of the intent.
+    fn own_scope(&self, intent: Option<IntentId>, token: Token, holder: &Holder) -> Result<(), ScopeMiss> {
+        let Some(lease) = self.leases.get(&token) else {
+            return Err(if self.was_granted(token) { ScopeMiss::Over } else { ScopeMiss::Unknown });
+        };
+        match self.intent_of(lease) {
+            Some(of) if intent.is_none_or(|asked| asked == of) => {}
+            _ => return Err(ScopeMiss::Unknown),
+        }
+        if lease.holder == *holder { Ok(()) } else { Err(ScopeMiss::NotHolder(Box::new(lease.clone()))) }
+    }
+
     /// The lease of the same holder on the whole intent, if a part is asked for.
     fn own_whole(&self, id: IntentId, acquire: &Acquire) -> Option<Token> {
         let whole = whole(id)?;

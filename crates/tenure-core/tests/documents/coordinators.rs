@@ -58,7 +58,7 @@ fn silence_makes_a_coordinator_unresponsive_after_two_beats_and_lost_after_three
     assert_eq!(status(&mut bench, term), TermStatus::FailedOver);
     assert_eq!(bench.count(EventKind::CoordinatorFailedOver), 1);
     assert!(bench.apply(coordinate(id, "b")).is_ok());
-    assert!(matches!(change(&mut bench, term, "a", TermChange::Beat), Err(Refusal::Senseless(_))));
+    assert!(matches!(change(&mut bench, term, "a", TermChange::Beat), Err(Refusal::Over { .. })));
 }
 
 #[test]

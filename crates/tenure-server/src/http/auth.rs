@@ -13,7 +13,7 @@ use crate::config::Access;
 use crate::keys::{Key, Role};
 
 /// Names the holder that acts.
-pub(crate) const HOLDER_HEADER: &str = "x-tenure-holder";
+pub(crate) const HOLDER_HEADER: &str = "X-Tenure-Holder";
 /// Where a key may stand instead of `Authorization: Bearer`.
 pub(crate) const KEY_HEADER: &str = "x-api-key";
 
@@ -26,18 +26,21 @@ pub(crate) struct Caller {
     key: Option<Key>,
     /// The name in the header.
     holder: Option<Holder>,
+    /// The header that names the holder, as this door writes it.
+    header: &'static str,
 }
 
 impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
-        Caller::of(&parts.headers, &app.0.config.access)
+        Caller::of(&parts.headers, &app.0.config.access, HOLDER_HEADER)
     }
 }
 
 impl Caller {
-    fn of(headers: &HeaderMap, access: &Access) -> Result<Caller, Problem> {
+    /// Who asks through a door that names the holder in `header`.
+    pub(crate) fn of(headers: &HeaderMap, access: &Access, header: &'static str) -> Result<Caller, Problem> {
         let key = match access {
             Access::Loopback | Access::Anyone => None,
             Access::Keys(keys) => {
@@ -48,9 +51,8 @@ impl Caller {
                 Some(known.ok_or_else(|| Problem::unauthorized("the API key is not known here"))?.clone())
             }
         };
-        let holder =
-            header_text(headers, HOLDER_HEADER)?.map(|name| parse_holder("X-Tenure-Holder", name)).transpose()?;
-        Ok(Caller { key, holder })
+        let holder = header_text(headers, header)?.map(|name| parse_holder(header, name)).transpose()?;
+        Ok(Caller { key, holder, header })
     }
 
     /// The holder that acts: the one in the header, or `named` in the body; both, if they agree.
@@ -62,14 +64,14 @@ impl Caller {
         {
             return Err(Problem::field(
                 "holder",
-                format!("the body says {named}, the header X-Tenure-Holder {header}"),
+                format!("the body says {named}, the header {} {header}", self.header),
             ));
         }
         let only = || self.key.as_ref().and_then(Key::only_holder);
         let Some(holder) = named.or_else(|| self.holder.clone()).or_else(only) else {
             return Err(Problem::field(
-                "X-Tenure-Holder",
-                "the request names no holder: say who acts in the header X-Tenure-Holder",
+                self.header,
+                format!("the request names no holder: say who acts in the header {}", self.header),
             ));
         };
         match &self.key {
@@ -78,6 +80,16 @@ impl Caller {
             }
             _ => Ok(holder),
         }
+    }
+
+    /// Whether an administrator shows its key. Where there are no keys, nobody does.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| key.role == Role::Admin)
+    }
+
+    /// The name in the header, or the only one of the key.
+    pub(crate) fn name(&self) -> Option<Holder> {
+        self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::only_holder))
     }
 
     /// Who looks; nothing more is needed.
@@ -89,7 +101,7 @@ impl Caller {
     pub(crate) fn administering(&self) -> Result<Holder, Problem> {
         self.require(Role::Admin)?;
         let named = self.holder.as_ref().map(Holder::as_str).or(self.key.as_ref().map(|key| key.name.as_str()));
-        parse_holder("X-Tenure-Holder", named.unwrap_or(NAMELESS))
+        parse_holder(self.header, named.unwrap_or(NAMELESS))
     }
 
     fn require(&self, role: Role) -> Result<(), Problem> {
@@ -107,7 +119,8 @@ fn parse_holder(field: &str, name: &str) -> Result<Holder, Problem> {
     Holder::parse(name).map_err(|why| Problem::field(field, why.to_string()))
 }
 
-fn shown_key(headers: &HeaderMap) -> Option<&str> {
+/// The key that a request shows.
+pub(crate) fn shown_key(headers: &HeaderMap) -> Option<&str> {
     let bearer = || {
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, key) = value.split_once(' ')?;

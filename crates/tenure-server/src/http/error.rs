@@ -105,8 +105,17 @@ impl Problem {
         self.with("retry_after_ms", ms)
     }
 
+    /// Its code.
+    pub(crate) fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// Its members beside the usual ones.
+    pub(crate) fn fields(&self) -> &Map<String, Value> {
+        &self.0.fields
+    }
+
     /// Its reason in words.
-    #[cfg(test)]
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }

@@ -5,7 +5,7 @@ pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod leases;
 pub(crate) mod model;
-mod query;
+pub(crate) mod query;
 pub(crate) mod refusals;
 pub(crate) mod renew;
 pub(crate) mod requests;

@@ -1,0 +1,73 @@
+//! Owns who asks through this door: `X-Agent-ID` is the name, `X-API-Key` the key. A key is never a name and never shown.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use sha2::{Digest, Sha256};
+use tenure_core::Holder;
+use tenure_core::access::Caller;
+use tenure_core::ledger::agents::Speaker;
+
+use super::Door;
+use super::error::No;
+use crate::http::auth;
+
+const NAME_HEADER: &str = "X-Agent-ID";
+/// Who looks without a name.
+const NOBODY: &str = "anonymous";
+
+/// Someone who looks; a name is welcome, not needed.
+pub(crate) struct Looker(pub(crate) Caller);
+
+/// Someone who acts under a name.
+pub(crate) struct Actor {
+    pub(crate) caller: Caller,
+    /// A digest of the key that was shown.
+    pub(crate) credential: Option<Box<str>>,
+}
+
+/// An administrator: where there are keys, one with that role.
+pub(crate) struct Admin(pub(crate) Caller);
+
+impl FromRequestParts<Door> for Looker {
+    type Rejection = No;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Looker, No> {
+        let who = known(parts, door)?;
+        who.reading()?;
+        let nobody = || Holder::parse(NOBODY).map_err(|why| No::field(NAME_HEADER, why.to_string()));
+        let holder = who.name().map_or_else(nobody, Ok)?;
+        Ok(Looker(Caller { holder, is_admin: who.is_admin() }))
+    }
+}
+
+impl FromRequestParts<Door> for Actor {
+    type Rejection = No;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Actor, No> {
+        let who = known(parts, door)?;
+        let caller = Caller { holder: who.acting(None)?, is_admin: who.is_admin() };
+        let key = auth::shown_key(&parts.headers).filter(|key| !key.is_empty());
+        let credential = key.map(|key| format!("{:x}", Sha256::digest(key)).into());
+        Ok(Actor { caller, credential })
+    }
+}
+
+impl FromRequestParts<Door> for Admin {
+    type Rejection = No;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Admin, No> {
+        let who = known(parts, door)?;
+        Ok(Admin(Caller { holder: who.administering()?, is_admin: true }))
+    }
+}
+
+impl Actor {
+    /// The one who speaks for an agent.
+    pub(crate) fn speaker(&self, name: Holder) -> Speaker {
+        Speaker { name, credential: self.credential.clone(), is_admin: self.caller.is_admin }
+    }
+}
+
+fn known(parts: &Parts, door: &Door) -> Result<auth::Caller, No> {
+    Ok(auth::Caller::of(&parts.headers, &door.app.0.config.access, NAME_HEADER)?)
+}
