@@ -79,6 +79,8 @@ pub struct FailedAttempt {
     pub retry_at: Option<Timestamp>,
     /// The agent's own notes.
     pub metadata: Map<String, Value>,
+    /// Another try by the same agent would be in vain.
+    pub is_final: bool,
 }
 
 impl Command for ReportFailure {
@@ -117,7 +119,7 @@ impl Ledger {
         let mut changed = intent.clone();
         changed.attempts.failed += 1;
         changed.attempts.failed_by_agent += 1;
-        let next = next_of(&changed, &agent, turn.now());
+        let next = next_of(&changed, &agent, failed.is_final, turn.now());
         let failure = Failure {
             id: FailureId(self.serial()),
             agent: agent.clone(),
@@ -205,6 +207,7 @@ impl Ledger {
             message: Some(format!("the lease of {} was {}", lease.holder, end.as_str()).into()),
             retry_at: None,
             metadata: Map::new(),
+            is_final: false,
         };
         self.fail_attempt(turn, &intent, failed, &lease.holder);
     }
@@ -218,9 +221,9 @@ fn is_attempt(intent: &Intent, holder: &Holder) -> bool {
         && intent.assignment(holder).is_some()
 }
 
-fn next_of(intent: &Intent, agent: &Holder, now: Timestamp) -> Next {
+fn next_of(intent: &Intent, agent: &Holder, is_final: bool, now: Timestamp) -> Next {
     let Some(policy) = &intent.retry else { return Next::Nothing };
-    let delay = policy.rule.delay_after(intent.attempts.failed, 0);
+    let delay = policy.rule.delay_after(intent.attempts.failed, 0).filter(|_| !is_final);
     let is_enough = delay.is_none() || intent.attempts.failed_by_agent >= policy.failure_threshold;
     match (&policy.fallback, delay) {
         (Some(fallback), _) if is_enough && fallback != agent => Next::Fallback(fallback.clone()),

@@ -50,7 +50,15 @@ fn statuses(view: &WorkflowView) -> Vec<Status> {
 
 fn failure(agent: &str) -> FailedAttempt {
     let message = Some("it broke".into());
-    FailedAttempt { agent: holder(agent), attempt: None, code: None, message, retry_at: None, metadata: Map::new() }
+    FailedAttempt {
+        agent: holder(agent),
+        attempt: None,
+        code: None,
+        message,
+        retry_at: None,
+        metadata: Map::new(),
+        is_final: false,
+    }
 }
 
 #[test]
@@ -120,6 +128,17 @@ fn t4_a_reported_failure_ends_the_attempts_leases_in_the_same_turn() {
     let said = bench.events.iter().rfind(|event| event.kind == EventKind::IntentAssigned).unwrap();
     let said: serde_json::Value = serde_json::from_str(said.data.as_ref().unwrap().get()).unwrap();
     assert_eq!((said["retry_attempt"].as_u64(), said["last_error"].as_str()), (Some(1), Some("it broke")));
+}
+
+#[test]
+fn t4_a_failure_that_the_agent_calls_final_is_not_retried() {
+    let mut bench = Bench::new();
+    let started = run(&mut bench, vec![step("a", &[], exponential(5))]);
+    let id = started.steps[0].intent.id;
+    let failed = FailedAttempt { is_final: true, ..failure("aer") };
+    let reported = bench.apply(ReportFailure { id, caller: caller("aer"), failed }).unwrap();
+    assert_eq!(reported.retry_at, None);
+    assert_eq!(view(&mut bench, &started).workflow.status, RunStatus::Failed);
 }
 
 #[test]

@@ -255,7 +255,7 @@ pub(crate) fn aggregate(statuses: impl Iterator<Item = Status>) -> Value {
         let count = by_status.entry(status_word(status)).or_insert(json!(0));
         *count = json!(count.as_u64().unwrap_or(0) + 1);
     }
-    let percentage = if total == 0 { 0 } else { completed * 100 / total };
+    let percentage = (completed * 100).checked_div(total).unwrap_or(0);
     json!({ "total": total, "by_status": by_status, "completion_percentage": percentage })
 }
 

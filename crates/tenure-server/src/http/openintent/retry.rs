@@ -69,10 +69,12 @@ pub(crate) async fn record(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)
     let failed = FailedAttempt {
         agent,
         attempt: attempt.and_then(|number| u32::try_from(number).ok()),
-        code: body.text("error_code", TITLE_BYTES_MAX)?.map(Into::into),
+        // The asynchronous client of the package has other names than the synchronous one.
+        code: body.text("error_code", TITLE_BYTES_MAX)?.or(body.text("error_type", TITLE_BYTES_MAX)?).map(Into::into),
         message: body.text("error_message", TEXT_BYTES_MAX)?.map(Into::into),
         retry_at: body.time("retry_scheduled_at")?,
         metadata: body.object("metadata")?,
+        is_final: body.get("recoverable") == Some(&Value::Bool(false)),
     };
     let failure = door.app.engine().apply(ReportFailure { id, caller: actor.caller, failed }).await??;
     Ok(reply::json(StatusCode::CREATED, &model::failure(id, &failure)))
