@@ -14,6 +14,7 @@ use tenure_core::{LeaseId, Ttl};
 use crate::beat::Heart;
 use crate::beat::clock::{Clock, Moment, SystemClock};
 use crate::beat::pulse::Pulse;
+use crate::door;
 use crate::error::{Error, Problem};
 use crate::events::Events;
 use crate::guard::Lease;
@@ -339,7 +340,7 @@ impl Client {
         self.shared.clock.now()
     }
 
-    fn call(&self, method: Method, path: &str) -> Call {
+    pub(crate) fn call(&self, method: Method, path: &str) -> Call {
         Call::new(method, path, self.shared.timeout)
     }
 
@@ -353,6 +354,23 @@ impl Client {
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
             }
         }
+    }
+
+    /// One call to a door that speaks another protocol. A call that may be `repeated` is tried again like any other.
+    pub(crate) async fn exchange(&self, call: Call, repeated: bool) -> Result<Value, Error> {
+        let start = self.now();
+        let mut pause = Pause::new(if repeated { self.shared.patience } else { Duration::ZERO });
+        loop {
+            let answer = self.shared.transport.exchange(&call).await;
+            match answer.and_then(|(status, bytes)| door::read(self.url(), status, &bytes)) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+            }
+        }
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.shared.transport.clone()
     }
 
     fn heart(&self) -> Result<Arc<Heart>, Error> {

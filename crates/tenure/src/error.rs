@@ -189,6 +189,11 @@ impl Problem {
         Problem { status: 409, code: code.to_owned(), title: String::new(), detail, more: Map::new() }
     }
 
+    /// A refusal in the words of another protocol.
+    pub(crate) fn foreign(status: u16, code: &str, detail: String, more: Map<String, Value>) -> Problem {
+        Problem { status, code: code.to_owned(), title: String::new(), detail, more }
+    }
+
     /// When to try again, if the server said so.
     pub fn retry_after(&self) -> Option<Duration> {
         self.more.get("retry_after_ms").and_then(Value::as_u64).map(Duration::from_millis)

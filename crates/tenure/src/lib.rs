@@ -35,23 +35,39 @@
 //! again); the other variants mean that nothing was decided.
 #![warn(missing_docs)]
 
+mod agent;
 mod beat;
+pub mod blocking;
 mod client;
+mod coordinator;
+mod door;
 mod error;
 mod events;
 mod guard;
+mod intents;
 mod model;
 mod request;
+mod signals;
 mod sse;
+mod state;
+mod tasks;
 mod transport;
+mod worker;
 
+pub use agent::{Agent, Handled, Work};
 pub use client::{Client, ClientBuilder, DEFAULT_URL};
+pub use coordinator::{Coordinator, Term};
 pub use error::{BadField, Error, Problem, Refusal, Refused};
 pub use events::Events;
 pub use guard::{Lease, Loss, State};
+pub use intents::{Expected, Intent, Intents};
 pub use model::{By, Check, Conflict, Ended, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 pub use request::{Acquire, EventQuery, LeaseQuery};
+pub use signals::{Signal, SignalKind, Signals};
+pub use state::STATE_TRIES_MAX;
+pub use tasks::Tasks;
 pub use tenure_core::{Holder, LeaseId, Resource, Token};
+pub use worker::{EXTEND_AT_PERCENT, Outcome, Task, TaskContext, TaskType, Worker};
 
 /// The snippets of the README are compiled.
 #[cfg(doctest)]

@@ -3,11 +3,12 @@
 /// A line longer than this is not an event of ours.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// One message: its `id` and the bytes of its `data` lines. A message may have only one of them: an id alone says from
-/// where the stream goes on. Comments and other fields are not kept.
+/// One message: its `id`, its `event` name and the bytes of its `data` lines. A message without data may have an id, which
+/// says from where the stream goes on. Comments and other fields are not kept.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) id: Option<u64>,
+    pub(crate) event: Option<String>,
     pub(crate) data: Option<Vec<u8>>,
 }
 
@@ -50,7 +51,10 @@ impl Parser {
     fn end_of_line(&mut self, line: &[u8]) -> Option<Message> {
         if line.is_empty() {
             let message = std::mem::take(&mut self.message);
-            return (message != Message::default()).then_some(message);
+            return (message.id.is_some() || message.data.is_some()).then_some(message);
+        }
+        if let Some(value) = field(line, b"event:") {
+            self.message.event = String::from_utf8(value.to_vec()).ok();
         }
         if let Some(value) = field(line, b"id:") {
             self.message.id = std::str::from_utf8(value).ok().and_then(|id| id.parse().ok());
@@ -81,7 +85,7 @@ mod tests {
     fn read(chunks: &[&str]) -> Vec<(Option<u64>, Option<String>)> {
         let mut parser = Parser::default();
         let messages = chunks.iter().flat_map(|chunk| parser.feed(chunk.as_bytes()).unwrap());
-        messages.map(|Message { id, data }| (id, data.map(|data| String::from_utf8(data).unwrap()))).collect()
+        messages.map(|Message { id, data, .. }| (id, data.map(|data| String::from_utf8(data).unwrap()))).collect()
     }
 
     #[test]

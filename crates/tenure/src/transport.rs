@@ -30,18 +30,30 @@ pub(crate) struct Address {
 }
 
 /// A request, before it is sent.
+#[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: Option<Value>,
+    pub(crate) raw_query: Option<String>,
     pub(crate) body: Option<Value>,
     pub(crate) key: Option<String>,
+    pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) timeout: Duration,
 }
 
 impl Call {
     pub(crate) fn new(method: Method, path: impl Into<String>, timeout: Duration) -> Call {
-        Call { method, path: path.into(), query: None, body: None, key: None, timeout }
+        Call {
+            method,
+            path: path.into(),
+            query: None,
+            raw_query: None,
+            body: None,
+            key: None,
+            headers: Vec::new(),
+            timeout,
+        }
     }
 
     pub(crate) fn query(mut self, query: &impl Serialize) -> Call {
@@ -100,6 +112,14 @@ impl Transport {
         })
     }
 
+    /// Sends it once; the status and the body, whatever they say.
+    pub(crate) async fn exchange(&self, call: &Call) -> Result<(u16, Vec<u8>), Error> {
+        let request = self.request(call)?.timeout(call.timeout);
+        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let status = response.status().as_u16();
+        Ok((status, self.bytes(response).await?))
+    }
+
     /// Opens a stream of server-sent events; the answer's body has no time limit.
     pub(crate) async fn stream(&self, call: &Call, last_event_id: Option<u64>) -> Result<Response, Error> {
         let mut request = self.request(call)?.header("Accept", "text/event-stream");
@@ -129,6 +149,9 @@ impl Transport {
                 .map(|(name, value)| (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
             url.query_pairs_mut().extend_pairs(pairs);
         }
+        if call.raw_query.is_some() {
+            url.set_query(call.raw_query.as_deref());
+        }
         let mut request = self.http.request(call.method.clone(), url);
         if let Some(body) = &call.body {
             request = request.json(body);
@@ -137,6 +160,11 @@ impl Transport {
             let key = HeaderValue::from_bytes(key.as_bytes())
                 .map_err(|error| setup("the idempotency key cannot be sent", error))?;
             request = request.header("Idempotency-Key", key);
+        }
+        for (name, text) in &call.headers {
+            let text = HeaderValue::from_bytes(text.as_bytes())
+                .map_err(|error| setup(&format!("{name} cannot be sent"), error))?;
+            request = request.header(*name, text);
         }
         Ok(request)
     }

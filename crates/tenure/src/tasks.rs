@@ -1,0 +1,153 @@
+//! Owns the calls about tasks and workflows, through the Conductor door (`/api`).
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::intents::segment;
+use crate::transport::{Call, setup};
+use crate::worker::{Outcome, Task, TaskContext};
+
+const BASE: &str = "/api";
+/// How long the server may hold a poll that finds nothing.
+const POLL_MS: u64 = 1_000;
+/// The least time an extension gets.
+const EXTEND_TIMEOUT_MIN: Duration = Duration::from_millis(50);
+
+/// The calls about tasks and workflows. Made by [`Client::tasks`].
+#[derive(Debug, Clone)]
+pub struct Tasks {
+    client: Client,
+}
+
+impl Client {
+    /// Calls about tasks and workflows, in the name of this client's holder.
+    pub fn tasks(&self) -> Tasks {
+        Tasks { client: self.clone() }
+    }
+}
+
+impl Tasks {
+    /// Claims up to `count` tasks; waits a moment if there are none.
+    ///
+    /// # Errors
+    /// See [`Error`]. It is sent once: a claim whose answer was lost comes back by its timeout.
+    pub async fn poll(&self, name: &str, domain: Option<&str>, count: usize) -> Result<Vec<Task>, Error> {
+        let mut call = self.call(Method::GET, &format!("/tasks/poll/batch/{}", segment(name)), None);
+        let mut query = json!({ "count": count, "timeout": POLL_MS, "workerid": self.worker() });
+        if let (Some(domain), Some(members)) = (domain, query.as_object_mut()) {
+            members.insert("domain".to_owned(), domain.into());
+        }
+        call.query = Some(query);
+        call.timeout = call.timeout.saturating_add(Duration::from_millis(POLL_MS));
+        match self.client.exchange(call, false).await? {
+            Value::Null => Ok(Vec::new()),
+            tasks => serde_json::from_value(tasks).map_err(|error| self.unreadable(error)),
+        }
+    }
+
+    /// Sends what a function made of its task; the next task if the answer brings one.
+    pub(crate) async fn finish(&self, context: &TaskContext, outcome: Outcome) -> Result<Option<Task>, Error> {
+        let task = context.task();
+        let mut body = self.update(task);
+        let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
+        match outcome {
+            Outcome::Completed(output) => {
+                set("status", "COMPLETED".into());
+                set("outputData", output.into());
+            }
+            Outcome::InProgress { callback_after, output } => {
+                set("status", "IN_PROGRESS".into());
+                set("callbackAfterSeconds", callback_after.as_secs().into());
+                set("outputData", output.into());
+            }
+            Outcome::Failed(reason) => {
+                set("status", "FAILED".into());
+                set("reasonForIncompletion", reason.into());
+            }
+            Outcome::FailedForGood(reason) => {
+                set("status", "FAILED_WITH_TERMINAL_ERROR".into());
+                set("reasonForIncompletion", reason.into());
+            }
+        }
+        let logs: Vec<Value> =
+            context.take_logs().into_iter().map(|line| json!({ "log": line, "taskId": task.task_id })).collect();
+        set("logs", logs.into());
+        // A repeated result is not the holder's any more: the server keeps the first.
+        let call = self.call(Method::POST, "/tasks/update-v2", Some(body.into()));
+        match self.client.exchange(call, true).await? {
+            Value::Object(next) if next.contains_key("taskId") => {
+                serde_json::from_value(next.into()).map(Some).map_err(|error| self.unreadable(error))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Extends the lease of a task; how it was lost if it is over.
+    pub(crate) async fn extend(&self, task: &Task, within: Duration) -> Result<Option<String>, Error> {
+        let mut body = self.update(task);
+        body.insert("status".to_owned(), "IN_PROGRESS".into());
+        body.insert("extendLease".to_owned(), true.into());
+        let mut call = self.call(Method::POST, "/tasks", Some(body.into()));
+        call.timeout = within.max(EXTEND_TIMEOUT_MIN).min(call.timeout);
+        match self.client.exchange(call, false).await {
+            Ok(_) => Ok(None),
+            Err(Error::Refused(refused)) if matches!(refused.problem.status, 404 | 409 | 410) => {
+                Ok(Some(refused.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn update(&self, task: &Task) -> Map<String, Value> {
+        let mut body = Map::new();
+        body.insert("taskId".to_owned(), task.task_id.clone().into());
+        body.insert("workflowInstanceId".to_owned(), task.workflow_instance_id.clone().into());
+        body.insert("workerId".to_owned(), self.worker().into());
+        body.extend(task.token.map(|token| ("token".to_owned(), token.into())));
+        body
+    }
+
+    /// Starts a workflow; its id.
+    ///
+    /// # Errors
+    /// Code `not_found` if there is no such definition.
+    pub async fn start_workflow(&self, name: &str, version: Option<u32>, input: Value) -> Result<String, Error> {
+        let mut body = json!({ "name": name, "input": input });
+        if let (Some(version), Some(members)) = (version, body.as_object_mut()) {
+            members.insert("version".to_owned(), version.into());
+        }
+        let answer = self.request("POST", "/workflow", Some(body)).await?;
+        answer.as_str().map(str::to_owned).ok_or_else(|| self.unreadable("the id of a workflow was expected"))
+    }
+
+    /// Any other call of the door: `path` is below `/api` and may have a query.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, Error> {
+        let method = Method::from_bytes(method.as_bytes()).map_err(|error| setup("the method", error))?;
+        let repeated = method == Method::GET || method == Method::PUT || method == Method::DELETE;
+        self.client.exchange(self.call(method, path, body), repeated).await
+    }
+
+    fn worker(&self) -> &str {
+        self.client.holder().unwrap_or_default()
+    }
+
+    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Call {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut call = self.client.call(method, &format!("{BASE}{path}"));
+        call.raw_query = (!query.is_empty()).then(|| query.to_owned());
+        call.body = body;
+        call
+    }
+
+    fn unreadable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        let what = "not the expected JSON".to_owned();
+        Error::BadAnswer { url: self.client.url().to_owned(), what, source: Some(source.into()) }
+    }
+}
