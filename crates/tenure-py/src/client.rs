@@ -221,6 +221,31 @@ impl Client {
         self.json(py, |client| async move { client.events(&query).await })
     }
 
+    /// Any call of the OpenIntent door, below `/api/v1`.
+    fn intents<'py>(
+        &self,
+        py: Python<'py>,
+        method: String,
+        path: String,
+        body: Option<Bound<'py, PyAny>>,
+        if_match: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let body = body.map(|body| json::from_python(&body)).transpose()?;
+        self.json(py, |client| async move { client.intents().request(&method, &path, body, if_match).await })
+    }
+
+    /// Any call of the Conductor door, below `/api`.
+    fn tasks<'py>(
+        &self,
+        py: Python<'py>,
+        method: String,
+        path: String,
+        body: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let body = body.map(|body| json::from_python(&body)).transpose()?;
+        self.json(py, |client| async move { client.tasks().request(&method, &path, body).await })
+    }
+
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.json(py, |client| async move { client.version().await })
     }

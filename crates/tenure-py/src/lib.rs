@@ -4,12 +4,15 @@
 //! errors as exceptions. The heartbeats run in the Rust crate's own thread and never touch the interpreter. Types,
 //! decorators and documentation for people are in `python/tenure`; nothing here is meant to be called from elsewhere.
 
+mod agent;
 mod bridge;
 mod client;
 mod errors;
 mod guard;
 mod json;
 mod runtime;
+mod work;
+mod worker;
 
 use pyo3::prelude::*;
 
@@ -18,11 +21,15 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
+    use crate::agent::Agent;
+    #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]
     use crate::guard::Guard;
     #[pymodule_export]
     use crate::runtime::shutdown;
+    #[pymodule_export]
+    use crate::worker::Worker;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -35,7 +35,9 @@ from .exceptions import (
     WouldDeadlock,
 )
 from .lease import Lease
+from .intents import CoordinatorLease, Intent, IntentEvent, IntentLease, Portfolio
 from .models import Check, Conflict, Event, LeaseInfo, Renewal
+from .openintent import OpenIntentClient
 
 __all__ = [
     "DEFAULT_URL",
@@ -45,12 +47,18 @@ __all__ = [
     "Client",
     "Conflict",
     "ConflictError",
+    "CoordinatorLease",
     "Event",
+    "Intent",
+    "IntentEvent",
+    "IntentLease",
     "Lease",
     "LeaseConflictError",
     "LeaseInfo",
     "LeaseLost",
     "NotFoundError",
+    "OpenIntentClient",
+    "Portfolio",
     "Refused",
     "Renewal",
     "TenureError",
