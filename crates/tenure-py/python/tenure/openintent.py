@@ -37,7 +37,6 @@ class OpenIntentClient:
         self.agent_id = agent_id or os.environ.get("TENURE_HOLDER") or this_process()
         key = api_key or os.environ.get("TENURE_API_KEY") or None
         self._native = _native.Client(self.base_url, key, self.agent_id, timeout, None, False)
-        self._intent_of: dict[str, str] = {}
 
     def __enter__(self) -> "OpenIntentClient":
         return self
@@ -139,9 +138,7 @@ class OpenIntentClient:
         """
         seconds = _ttl(ttl_seconds, duration_seconds)
         body = {"scope": scope, "duration_seconds": seconds}
-        lease = IntentLease.read(self.request("POST", f"/intents/{_name(intent_id)}/leases", body))
-        self._intent_of[lease.id] = lease.intent_id
-        return lease
+        return IntentLease.read(self.request("POST", f"/intents/{_name(intent_id)}/leases", body))
 
     def renew_lease(
         self,
@@ -150,32 +147,25 @@ class OpenIntentClient:
         duration_seconds: Optional[float] = None,
     ) -> IntentLease:
         """Renews a lease: `renew_lease(lease_id)` or `renew_lease(intent_id, lease_id)`. The ttl counts from now."""
-        intent_id, lease_id = self._ids(ids)
         body = {"duration_seconds": _ttl(ttl_seconds, duration_seconds)}
-        return IntentLease.read(self.request("PATCH", f"/intents/{_name(intent_id)}/leases/{_name(lease_id)}", body))
+        return IntentLease.read(self.request("PATCH", self._path(ids), body))
 
     def release_lease(self, *ids: str) -> None:
         """Gives a lease back: `release_lease(lease_id)` or `release_lease(intent_id, lease_id)`."""
-        intent_id, lease_id = self._ids(ids)
-        self.request("DELETE", f"/intents/{_name(intent_id)}/leases/{_name(lease_id)}")
-        self._intent_of.pop(lease_id, None)
+        self.request("DELETE", self._path(ids))
 
     def get_leases(self, intent_id: str) -> list[IntentLease]:
         """The active leases of an intent."""
         answer = self.request("GET", f"/intents/{_name(intent_id)}/leases")
         return [IntentLease.read(one) for one in answer["leases"]]
 
-    def _ids(self, ids: tuple[str, ...]) -> tuple[str, str]:
+    @staticmethod
+    def _path(ids: tuple[str, ...]) -> str:
+        if len(ids) == 1:
+            return f"/leases/{_name(ids[0])}"
         if len(ids) == 2:
-            return ids[0], ids[1]
-        if len(ids) != 1:
-            raise TypeError(f"expected the id of a lease, or of an intent and a lease, not {len(ids)} ids")
-        lease_id = ids[0]
-        if lease_id not in self._intent_of:
-            # Taken by another process: the lease itself says on what it is.
-            resource = self._native.lease(lease_id)["resources"][0]
-            self._intent_of[lease_id] = resource.removeprefix("intent:").split("/", 1)[0]
-        return self._intent_of[lease_id], lease_id
+            return f"/intents/{_name(ids[0])}/leases/{_name(ids[1])}"
+        raise TypeError(f"expected the id of a lease, or of an intent and a lease, not {len(ids)} ids")
 
     # Agents, portfolios, coordinators
 
