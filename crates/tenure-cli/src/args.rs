@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{actor, backup, check, completions, help, hooks, issue, key, lease, lock, run, serve};
+use crate::commands::{actor, backup, check, completions, help, hooks, issue, key, lease, lock, run, serve, workflow};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Hooks(hooks::Args),
     /// Make, list and work on issues that live in a git repository
     Issue(issue::Args),
+    /// Check, run and look at workflow files
+    Workflow(workflow::Args),
     /// Make API keys for a server that can be reached from elsewhere
     Key(key::Args),
     /// Write everything a server has into one file

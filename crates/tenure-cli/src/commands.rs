@@ -13,3 +13,4 @@ pub(crate) mod lock;
 pub(crate) mod offline;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod workflow;

@@ -150,6 +150,8 @@ fn check_name(name: &str) -> Result<(), ResourceError> {
 fn intent_place(name: &str) -> Result<String, ResourceError> {
     match name.split_once('/') {
         Some(("", _)) | Some((_, "")) | None => Err(ResourceError::NoScope),
+        // A scope is a name of its own: two texts that look alike must not be two scopes.
+        Some((id, scope)) if id.trim() != id || scope.trim() != scope => Err(ResourceError::BadCharacter),
         Some((id, "*")) => Ok(format!("intent{END}{id}{END}")),
         Some((id, scope)) => Ok(format!("intent{END}{id}{END}{scope}{END}")),
     }
@@ -288,6 +290,8 @@ mod tests {
             ("intent:X", NoScope),
             ("intent:X/", NoScope),
             ("intent:/s", NoScope),
+            ("intent:X/ s", BadCharacter),
+            ("intent:X /s", BadCharacter),
         ] {
             assert_eq!(Resource::parse(text), Err(why), "{text:?}");
         }

@@ -18,5 +18,6 @@ mod serve;
 pub use config::Config;
 pub use engine::Engine;
 pub use http::error::Code;
+pub use http::openintent::workflow_file;
 pub use router::openapi_json;
 pub use serve::{ServeError, bind, serve};

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use utoipa::OpenApi;
 
-use crate::http::native::{backup, events, history, leases, renew};
+use crate::http::native::{backup, events, history, leases, renew, workflows};
 use crate::http::{App, openintent, status};
 
 /// Every address of the server.
@@ -21,6 +21,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/leases/{id}/events", get(history::of_lease))
         .route("/v1/events", get(events::read))
         .route("/v1/backup", get(backup::download))
+        .route("/v1/workflows", get(workflows::list).post(workflows::run))
+        .route("/v1/workflows/{id}", get(workflows::get))
         .route("/v1/ping", post(status::ping))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))
@@ -52,6 +54,9 @@ pub(crate) fn router(app: App) -> Router {
         history::of_lease,
         events::read,
         backup::download,
+        workflows::list,
+        workflows::run,
+        workflows::get,
         status::ping,
         status::healthz,
         status::readyz,

@@ -328,6 +328,25 @@ impl Client {
         Ok(length)
     }
 
+    /// Runs a workflow file; gives back the run as the server shows it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn run_workflow(&self, file: &str) -> Result<Value, Error> {
+        // Sent once: a second send would be a second run.
+        let call = self.call(Method::POST, "/v1/workflows").body(serde_json::json!({ "file": file }));
+        self.shared.transport.call(&call).await
+    }
+
+    /// A run of a workflow.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn workflow(&self, id: &str) -> Result<Value, Error> {
+        let path: String = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+        self.persist(self.call(Method::GET, &format!("/v1/workflows/{path}"))).await
+    }
+
     /// The server's version document.
     ///
     /// # Errors

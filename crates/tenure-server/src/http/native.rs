@@ -9,3 +9,4 @@ pub(crate) mod query;
 pub(crate) mod refusals;
 pub(crate) mod renew;
 pub(crate) mod requests;
+pub(crate) mod workflows;

@@ -21,6 +21,7 @@ mod retry;
 mod stream;
 mod subscriptions;
 mod webhooks;
+pub mod workflow_file;
 
 use std::sync::Arc;
 
