@@ -68,10 +68,12 @@ impl Tasks {
             Outcome::Failed(reason) => {
                 set("status", "FAILED".into());
                 set("reasonForIncompletion", reason.into());
+                set("outputData", checkpoint(task));
             }
             Outcome::FailedForGood(reason) => {
                 set("status", "FAILED_WITH_TERMINAL_ERROR".into());
                 set("reasonForIncompletion", reason.into());
+                set("outputData", checkpoint(task));
             }
         }
         let logs: Vec<Value> =
@@ -162,4 +164,9 @@ impl Tasks {
         let what = "not the expected JSON".to_owned();
         Error::BadAnswer { url: self.client.url().to_owned(), what, source: Some(source.into()) }
     }
+}
+
+/// What was last reported: a failure does not take it back, because the next attempt may go on from there.
+fn checkpoint(task: &Task) -> Value {
+    task.more.get("outputData").cloned().unwrap_or_else(|| json!({}))
 }

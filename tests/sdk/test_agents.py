@@ -1,0 +1,205 @@
+"""Agents: the lease around the handler, what is written, and what happens when the lease is lost."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+import tenure
+from sdk_support import eventually
+from tenure.agents import Agent, on_assignment, on_complete, on_lease_available, on_retry, on_state_change
+
+
+class Running:
+    """An agent in a thread, until the end of the block."""
+
+    def __init__(self, cls, url):
+        self.agent = cls()
+        self.thread = threading.Thread(target=self.agent.run, args=(url,), daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self.agent
+
+    def __exit__(self, *_):
+        self.agent.stop()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def author(server):
+    return tenure.OpenIntentClient(server.url, agent_id="author")
+
+
+def new_intent(author, agent=None, **state):
+    intent = author.create_intent("a title", "a description", initial_state=state)
+    if agent:
+        author.assign_agent(intent.id, agent)
+    return intent
+
+
+def test_an_assignment_made_before_the_agent_connects_is_worked_on(server, author):
+    @Agent("late")
+    class Late:
+        @on_assignment
+        async def handle(self, intent):
+            return {"by": self.agent_id, "was": intent.state["given"]}
+
+    intent = new_intent(author, "late", given=1)
+    with Running(Late, server.url):
+        eventually(lambda: author.get_intent(intent.id).state.get("by") == "late")
+    assert author.get_intent(intent.id).state["was"] == 1
+    assert author.get_leases(intent.id) == []
+
+
+def test_a_function_that_is_not_async_works_too(server, author):
+    @Agent("plain")
+    class Plain:
+        @on_assignment
+        def handle(self, intent):
+            time.sleep(0.01)
+            return {"done": True}
+
+    intent = new_intent(author, "plain")
+    with Running(Plain, server.url):
+        eventually(lambda: author.get_intent(intent.id).state.get("done"))
+
+
+def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(server, author):
+    cancelled = threading.Event()
+
+    @Agent("slow", ttl=1)
+    class Slow:
+        @on_assignment
+        async def handle(self, intent):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+            return {"written": True}
+
+    intent = new_intent(author, "slow")
+    admin = tenure.Client(server.url, holder="admin")
+    with Running(Slow, server.url):
+        [lease] = eventually(lambda: author.get_leases(intent.id))
+        admin.revoke(lease.id, "a test")
+        assert cancelled.wait(20)
+    assert "written" not in author.get_intent(intent.id).state
+
+
+def test_a_failed_handler_releases_and_is_reported(server, author):
+    @Agent("clumsy")
+    class Clumsy:
+        @on_assignment
+        async def handle(self, intent):
+            raise ValueError("dropped it")
+
+    intent = new_intent(author, "clumsy")
+    with Running(Clumsy, server.url):
+        [failure] = eventually(lambda: author.get_failures(intent.id))
+        eventually(lambda: not author.get_leases(intent.id))
+    assert "dropped it" in failure["error_message"]
+
+
+def test_a_retry_calls_its_own_handler(server, author):
+    attempts = []
+
+    @Agent("stubborn")
+    class Stubborn:
+        @on_assignment
+        async def handle(self, intent):
+            raise ValueError("first")
+
+        @on_retry
+        async def again(self, intent, attempt, last_error):
+            attempts.append((attempt, last_error))
+            return {"tried": attempt}
+
+    intent = new_intent(author)
+    author.set_retry_policy(intent.id, strategy="fixed", max_retries=2, base_delay_ms=50, max_delay_ms=1000)
+    author.assign_agent(intent.id, "stubborn")
+    with Running(Stubborn, server.url):
+        eventually(lambda: author.get_intent(intent.id).state.get("tried"))
+    assert attempts[0][0] >= 1 and "first" in str(attempts[0][1])
+
+
+def test_an_agent_stands_in_line_for_an_intent_that_somebody_holds(server, author):
+    @Agent("patient")
+    class Patient:
+        @on_assignment
+        async def handle(self, intent):
+            return {"seen": intent.state.get("first")}
+
+    intent = new_intent(author)
+    other = tenure.OpenIntentClient(server.url, agent_id="other")
+    lease = other.acquire_lease(intent.id, ttl_seconds=60)
+    author.assign_agent(intent.id, "patient")
+    with Running(Patient, server.url):
+        watcher = tenure.Client(server.url, holder="watcher")
+        waits = lambda: any(c.waiting for c in watcher.check(f"intent:{intent.id}/*").conflicts)
+        eventually(waits, what="it waits")
+        other.patch_state(intent.id, {"first": "written under the other lease"})
+        other.release_lease(lease.id)
+        eventually(lambda: "seen" in author.get_intent(intent.id).state)
+    assert author.get_intent(intent.id).state["seen"] == "written under the other lease"
+
+
+def test_changes_and_completion_are_told(server, author):
+    told = []
+
+    @Agent("listener")
+    class Listener:
+        @on_assignment
+        async def handle(self, intent):
+            told.append("assigned")
+
+        @on_state_change(["colour"])
+        async def changed(self, intent, old, new):
+            told.append(("colour", old.get("colour"), new.get("colour")))
+
+        @on_complete
+        async def complete(self, intent):
+            told.append("complete")
+
+    intent = new_intent(author, "listener", colour="red")
+    with Running(Listener, server.url):
+        eventually(lambda: "assigned" in told)
+        eventually(lambda: not author.get_leases(intent.id))
+        author.patch_state(intent.id, {"shape": "round"})
+        author.patch_state(intent.id, {"colour": "blue"})
+        eventually(lambda: ("colour", "red", "blue") in told)
+        intent = author.get_intent(intent.id)
+        intent = author.set_status(intent.id, intent.version, "active")
+        author.set_status(intent.id, intent.version, "completed")
+        eventually(lambda: "complete" in told)
+    assert len([one for one in told if one[0] == "colour"]) == 1
+
+
+def test_two_agents_race_for_a_free_scope_and_one_works_at_a_time(server, author):
+    inside, worked = [], []
+
+    def worker(name):
+        @Agent(name, auto_heartbeat=False)
+        class Racer:
+            @on_lease_available("research")
+            async def claim(self, intent, scope):
+                async with self.lease(intent.id, scope, ttl=5, wait=20):
+                    inside.append(name)
+                    assert len(inside) == 1
+                    await asyncio.sleep(0.05)
+                    inside.remove(name)
+                    worked.append(name)
+
+        return Racer
+
+    intent = new_intent(author)
+    for name in ("racer-1", "racer-2"):
+        author.assign_agent(intent.id, name)
+    someone = tenure.OpenIntentClient(server.url, agent_id="someone")
+    lease = someone.acquire_lease(intent.id, scope="research", ttl_seconds=60)
+    with Running(worker("racer-1"), server.url), Running(worker("racer-2"), server.url):
+        time.sleep(0.5)
+        someone.release_lease(lease.id)
+        eventually(lambda: {"racer-1", "racer-2"} <= set(worked))

@@ -1,0 +1,97 @@
+"""The calls of the OpenIntent SDK: forms, versions, and what a refusal says."""
+
+import threading
+
+import pytest
+import tenure
+from sdk_support import eventually
+
+
+@pytest.fixture
+def a(server):
+    return tenure.OpenIntentClient(server.url, agent_id="a")
+
+
+@pytest.fixture
+def b(server):
+    return tenure.OpenIntentClient(base_url=server.url, api_key="any", agent_id="b")
+
+
+def test_renew_and_release_take_one_id_or_two(a, b):
+    intent = a.create_intent("t")
+    lease = a.acquire_lease(intent.id, scope="s", ttl_seconds=60)
+    assert a.renew_lease(lease.id, ttl_seconds=90).expires_at > lease.expires_at
+    assert a.renew_lease(intent.id, lease.id, ttl_seconds=90).id == lease.id
+    with pytest.raises(TypeError, match="3 ids"):
+        a.renew_lease("1", "2", "3")
+    a.release_lease(intent.id, lease.id)
+    assert a.get_leases(intent.id) == []
+    again = b.acquire_lease(intent.id, "s", duration_seconds=60)
+    b.release_lease(again.id)
+
+
+def test_the_whole_intent_excludes_its_scopes_in_both_orders(a, b):
+    intent = a.create_intent("t")
+    whole = a.acquire_lease(intent.id, ttl_seconds=60)
+    with pytest.raises(tenure.ConflictError) as refusal:
+        b.acquire_lease(intent.id, scope="write", ttl_seconds=60)
+    assert refusal.value.current_holder == "a" and refusal.value.expires_at is not None
+    a.release_lease(whole.id)
+    b.acquire_lease(intent.id, scope="write", ttl_seconds=60)
+    with pytest.raises(tenure.ConflictError):
+        a.acquire_lease(intent.id, ttl_seconds=60)
+
+
+def test_a_stale_version_is_refused_with_the_current_one(a, b):
+    intent = a.create_intent("t")
+    b.patch_state(intent.id, {"x": 1})
+    with pytest.raises(tenure.ConflictError) as refusal:
+        a.patch_state(intent.id, {"x": 2}, expected_version=intent.version)
+    assert refusal.value.current_version == intent.version + 1
+    assert a.get_intent(intent.id).state == {"x": 1}
+
+
+def test_a_part_that_somebody_else_has_leased_cannot_be_written(a, b):
+    intent = a.create_intent("t")
+    a.acquire_lease(intent.id, scope="draft", ttl_seconds=60)
+    a.patch_state(intent.id, {"draft": "mine"})
+    with pytest.raises(tenure.ConflictError) as refusal:
+        b.patch_state(intent.id, {"draft": "yours"})
+    assert refusal.value.current_holder == "a"
+    b.patch_state(intent.id, {"elsewhere": 1})
+
+
+def test_many_writers_lose_no_update(server):
+    intent = tenure.OpenIntentClient(server.url, agent_id="w").create_intent("t", initial_state={"n": 0})
+
+    def count(name):
+        client = tenure.OpenIntentClient(server.url, agent_id=name)
+        for _ in range(5):
+            client.update_state_with(intent.id, lambda now: {"n": now.state["n"] + 1})
+
+    threads = [threading.Thread(target=count, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tenure.OpenIntentClient(server.url, agent_id="w").get_intent(intent.id).state["n"] == 20
+
+
+def test_an_expired_lease_is_lost_and_its_scope_free(a, b):
+    intent = a.create_intent("t")
+    lease = a.acquire_lease(intent.id, scope="s", ttl_seconds=1)
+    eventually(lambda: not a.get_leases(intent.id))
+    b.acquire_lease(intent.id, scope="s", ttl_seconds=60)
+    with pytest.raises(tenure.TenureError):
+        a.renew_lease(lease.id, ttl_seconds=60)
+    assert not lease.is_active
+
+
+def test_what_does_not_exist_and_what_is_wrong_have_their_own_errors(a):
+    with pytest.raises(tenure.NotFoundError):
+        a.get_intent("018f0000-0000-7000-8000-000000000000")
+    intent = a.create_intent("t")
+    with pytest.raises(tenure.ValidationError):
+        a.acquire_lease(intent.id, ttl_seconds=-5)
+    with pytest.raises(TypeError, match="one of both"):
+        a.acquire_coordinator_lease()
