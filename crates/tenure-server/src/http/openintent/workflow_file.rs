@@ -240,7 +240,7 @@ impl Reader {
         (rule, fallback.and_then(|agent| self.holder(agent)))
     }
 
-    fn word<'a>(node: &'a Node) -> Option<&'a Node> {
+    fn word(node: &Node) -> Option<&Node> {
         node.get("backoff").or_else(|| node.get("strategy"))
     }
 
