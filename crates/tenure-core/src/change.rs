@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::agent::Agent;
 use crate::coordinator::Coordinator;
 use crate::event::{Cursor, Event};
+use crate::flow::{Archived, Flow, FlowDef, Plan};
 use crate::intent::Intent;
 use crate::lease::{End, Lease, Resources};
 use crate::portfolio::Portfolio;
 use crate::subscription::Subscription;
+use crate::task::{Task, TaskDef};
 use crate::workflow::Workflow;
 use crate::{Epoch, Holder, Resource, Timestamp, Token};
 
@@ -41,11 +43,23 @@ pub enum RecordKind {
     Workflow,
     /// A lease on an intent that was lost.
     Lost,
+    /// The definition of a task.
+    TaskDef,
+    /// A registered workflow.
+    FlowDef,
+    /// The workflow of a run, with the definitions it was started with.
+    Plan,
+    /// A run that goes on.
+    Flow,
+    /// A task of a run that goes on.
+    Task,
+    /// A run that is over, with its tasks. Not loaded at the start: it costs no memory.
+    Archive,
 }
 
 impl RecordKind {
     /// All kinds.
-    pub const ALL: [RecordKind; 10] = [
+    pub const ALL: [RecordKind; 16] = [
         RecordKind::Lease,
         RecordKind::Closure,
         RecordKind::Key,
@@ -56,7 +70,18 @@ impl RecordKind {
         RecordKind::Subscription,
         RecordKind::Workflow,
         RecordKind::Lost,
+        RecordKind::TaskDef,
+        RecordKind::FlowDef,
+        RecordKind::Plan,
+        RecordKind::Flow,
+        RecordKind::Task,
+        RecordKind::Archive,
     ];
+
+    /// Whether a ledger that is opened needs it; the others are read when somebody asks.
+    pub fn is_live(self) -> bool {
+        self != RecordKind::Archive
+    }
 
     /// Its name in the store.
     pub fn as_str(self) -> &'static str {
@@ -71,6 +96,12 @@ impl RecordKind {
             RecordKind::Subscription => "subscription",
             RecordKind::Workflow => "workflow",
             RecordKind::Lost => "lost",
+            RecordKind::TaskDef => "task_def",
+            RecordKind::FlowDef => "flow_def",
+            RecordKind::Plan => "plan",
+            RecordKind::Flow => "flow",
+            RecordKind::Task => "task",
+            RecordKind::Archive => "archive",
         }
     }
 }
@@ -163,6 +194,18 @@ pub enum Record {
     Workflow(Arc<Workflow>),
     /// A lease on an intent that was lost.
     Lost(LostLease),
+    /// The definition of a task.
+    TaskDef(Box<TaskDef>),
+    /// A registered workflow.
+    FlowDef(Box<FlowDef>),
+    /// The workflow of a run.
+    Plan(Arc<Plan>),
+    /// A run that goes on.
+    Flow(Box<Flow>),
+    /// A task of a run that goes on.
+    Task(Box<Task>),
+    /// A run that is over.
+    Archive(Box<Archived>),
 }
 
 impl Record {
@@ -179,6 +222,12 @@ impl Record {
             Record::Subscription(_) => RecordKind::Subscription,
             Record::Workflow(_) => RecordKind::Workflow,
             Record::Lost(_) => RecordKind::Lost,
+            Record::TaskDef(_) => RecordKind::TaskDef,
+            Record::FlowDef(_) => RecordKind::FlowDef,
+            Record::Plan(_) => RecordKind::Plan,
+            Record::Flow(_) => RecordKind::Flow,
+            Record::Task(_) => RecordKind::Task,
+            Record::Archive(_) => RecordKind::Archive,
         }
     }
 
@@ -195,6 +244,12 @@ impl Record {
             Record::Subscription(value) => value.id.into(),
             Record::Workflow(value) => value.id.into(),
             Record::Lost(value) => value.token.into(),
+            Record::TaskDef(def) => RecordId(def.name.to_string()),
+            Record::FlowDef(def) => FlowDef::record_id(&def.plan.name, def.plan.version),
+            Record::Plan(plan) => plan.id.into(),
+            Record::Flow(flow) => flow.id.into(),
+            Record::Task(task) => task.id.into(),
+            Record::Archive(archived) => archived.flow.id.into(),
         }
     }
 
@@ -211,6 +266,12 @@ impl Record {
             Record::Subscription(value) => serde_json::to_string(value),
             Record::Workflow(value) => serde_json::to_string(value),
             Record::Lost(value) => serde_json::to_string(value),
+            Record::TaskDef(def) => serde_json::to_string(def),
+            Record::FlowDef(def) => serde_json::to_string(def),
+            Record::Plan(plan) => serde_json::to_string(plan),
+            Record::Flow(flow) => serde_json::to_string(flow),
+            Record::Task(task) => serde_json::to_string(task),
+            Record::Archive(archived) => serde_json::to_string(archived),
         }
     }
 
@@ -227,6 +288,12 @@ impl Record {
             RecordKind::Subscription => Record::Subscription(serde_json::from_str(value)?),
             RecordKind::Workflow => Record::Workflow(serde_json::from_str(value)?),
             RecordKind::Lost => Record::Lost(serde_json::from_str(value)?),
+            RecordKind::TaskDef => Record::TaskDef(serde_json::from_str(value)?),
+            RecordKind::FlowDef => Record::FlowDef(serde_json::from_str(value)?),
+            RecordKind::Plan => Record::Plan(serde_json::from_str(value)?),
+            RecordKind::Flow => Record::Flow(serde_json::from_str(value)?),
+            RecordKind::Task => Record::Task(serde_json::from_str(value)?),
+            RecordKind::Archive => Record::Archive(serde_json::from_str(value)?),
         })
     }
 }

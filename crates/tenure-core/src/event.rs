@@ -131,11 +131,38 @@ pub enum EventKind {
     /// A run of a workflow ended.
     #[serde(rename = "workflow.ended")]
     WorkflowEnded,
+    /// A task is over.
+    #[serde(rename = "task.ended")]
+    TaskEnded,
+    /// A worker's word about a task came too late and changed nothing (T2).
+    #[serde(rename = "task.late")]
+    TaskLate,
+    /// A task that nobody held was answered from outside.
+    #[serde(rename = "task.answered_outside")]
+    TaskAnsweredOutside,
+    /// A task takes too long and goes on.
+    #[serde(rename = "task.overdue")]
+    TaskOverdue,
+    /// A run of a workflow has started, or was brought back.
+    #[serde(rename = "flow.started")]
+    FlowStarted,
+    /// A run is over.
+    #[serde(rename = "flow.ended")]
+    FlowEnded,
+    /// A run schedules nothing new.
+    #[serde(rename = "flow.paused")]
+    FlowPaused,
+    /// A paused run goes on.
+    #[serde(rename = "flow.resumed")]
+    FlowResumed,
+    /// A run takes too long and goes on.
+    #[serde(rename = "flow.overdue")]
+    FlowOverdue,
 }
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [EventKind; 35] = [
+    pub const ALL: [EventKind; 44] = [
         EventKind::LeaseGranted,
         EventKind::LeaseRenewed,
         EventKind::LeaseReleased,
@@ -171,6 +198,15 @@ impl EventKind {
         EventKind::SubscriptionEnded,
         EventKind::WorkflowStarted,
         EventKind::WorkflowEnded,
+        EventKind::TaskEnded,
+        EventKind::TaskLate,
+        EventKind::TaskAnsweredOutside,
+        EventKind::TaskOverdue,
+        EventKind::FlowStarted,
+        EventKind::FlowEnded,
+        EventKind::FlowPaused,
+        EventKind::FlowResumed,
+        EventKind::FlowOverdue,
     ];
 
     /// The name on every wire.
@@ -211,6 +247,15 @@ impl EventKind {
             EventKind::SubscriptionEnded => "subscription.ended",
             EventKind::WorkflowStarted => "workflow.started",
             EventKind::WorkflowEnded => "workflow.ended",
+            EventKind::TaskEnded => "task.ended",
+            EventKind::TaskLate => "task.late",
+            EventKind::TaskAnsweredOutside => "task.answered_outside",
+            EventKind::TaskOverdue => "task.overdue",
+            EventKind::FlowStarted => "flow.started",
+            EventKind::FlowEnded => "flow.ended",
+            EventKind::FlowPaused => "flow.paused",
+            EventKind::FlowResumed => "flow.resumed",
+            EventKind::FlowOverdue => "flow.overdue",
         }
     }
 

@@ -30,6 +30,7 @@ mod conflict;
 pub mod coordinators;
 mod deadlines;
 mod deadlock;
+mod flow;
 mod holders;
 pub mod intents;
 mod keep;
@@ -43,6 +44,7 @@ mod recover;
 pub mod scopes;
 mod settle;
 pub mod subscriptions;
+mod tasks;
 pub mod workflows;
 pub mod writes;
 
@@ -54,6 +56,7 @@ use self::agents::Agents;
 use self::conflict::ByMode;
 use self::coordinators::Coordinators;
 use self::deadlines::Deadlines;
+use self::flow::Flows;
 use self::holders::Holders;
 use self::intents::Intents;
 use self::keys::Keys;
@@ -62,12 +65,15 @@ use self::overlap::OverlapIndex;
 use self::portfolios::Portfolios;
 use self::queue::Queue;
 use self::subscriptions::Subscriptions;
+pub use self::tasks::EVALUATOR_QUEUE;
+use self::tasks::Tasks;
 use self::workflows::Workflows;
 use crate::change::{Change, Closure, Head};
 use crate::command::{Command, Grant, WaiterId};
 use crate::event::Event;
 use crate::lease::{End, Lease};
 use crate::refusal::Refusal;
+use crate::task::command::TaskView;
 use crate::{Resource, Timestamp, Token};
 
 /// What commands are decided with, and what they leave behind. One turn serves a whole batch.
@@ -80,12 +86,14 @@ pub struct Turn<'a> {
     pub events: Vec<Event>,
     /// Waits that were answered.
     pub settled: Vec<(WaiterId, Result<Grant, Refusal>)>,
+    /// Polls that waited and were answered.
+    pub polled: Vec<(WaiterId, Vec<TaskView>)>,
 }
 
 impl<'a> Turn<'a> {
     /// A turn at `now`. `is_waiting` says whether the client of a wait is still there: it is asked before a grant.
     pub fn new(now: Timestamp, is_waiting: &'a dyn Fn(WaiterId) -> bool) -> Turn<'a> {
-        Turn { now, is_waiting, changes: Vec::new(), events: Vec::new(), settled: Vec::new() }
+        Turn { now, is_waiting, changes: Vec::new(), events: Vec::new(), settled: Vec::new(), polled: Vec::new() }
     }
 
     /// The ledger's time.
@@ -128,6 +136,8 @@ pub struct Ledger {
     workflows: Workflows,
     /// Leases that ended and that documents have not looked at yet; empty between commands.
     ended: Vec<(Lease, End)>,
+    tasks: Tasks,
+    flows: Flows,
     /// What became free and has not been offered to those in line yet; empty between commands.
     freed: Vec<Resource>,
 }
@@ -139,6 +149,7 @@ impl Ledger {
         self.lapse(turn);
         let reply = command.decide(self, turn);
         self.settle(turn);
+        self.settle_tasks(turn);
         self.serve_queue(turn);
         reply
     }
@@ -152,7 +163,8 @@ impl Ledger {
     pub fn next_deadline(&mut self) -> Option<Timestamp> {
         let leases = self.leases.len() + self.queue.len() + self.closures.len() + self.keys.len();
         let documents = self.lost.len() + self.intents.retrying() + self.agents.len() + self.coordinators.live();
-        let live = leases + documents;
+        let work = self.tasks.all.len() + self.tasks.queues.polls() + self.flows.len();
+        let live = leases + documents + work;
         if self.deadlines.is_mostly_stale(live) {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.rebuild(|due| self.deadline_of(due));

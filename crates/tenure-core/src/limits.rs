@@ -99,6 +99,43 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 pub const RETRY_DELAY_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 
 const _: () = assert!(WORKFLOW_STEPS_MAX <= PORTFOLIO_MEMBERS_MAX && WORKFLOW_STEPS_MAX <= DEPENDENCIES_MAX);
+/// A task's input or output, and a workflow's: beyond it is a file, and belongs into a store of files.
+pub const PAYLOAD_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// What a workflow's variables take together.
+pub const VARIABLES_BYTES_MAX: usize = 256 * 1024;
+/// Expressions inside expressions.
+pub const TEMPLATE_DEPTH_MAX: usize = 16;
+/// A workflow with more tasks than this is a loop without an end.
+pub const TASKS_PER_FLOW_MAX: u32 = 50_000;
+/// Workflows inside workflows; beyond it a workflow runs itself.
+pub const FLOW_DEPTH_MAX: u32 = 32;
+/// The steps of one workflow.
+pub const STEPS_PER_PLAN_MAX: usize = 5_000;
+/// How many steps one command may set off before others have their turn; the rest follows at once.
+pub const STEPS_PER_TURN_MAX: usize = 1_000;
+/// Lines a worker may leave with one update.
+pub const LOGS_PER_UPDATE_MAX: usize = 10;
+/// Lines that are kept of one task, the latest.
+pub const LOGS_PER_TASK_MAX: usize = 200;
+/// What is kept of one line.
+pub const LOG_BYTES_MAX: usize = 8_192;
+/// What is kept of a reason.
+pub const TASK_REASON_CHARS_MAX: usize = 500;
+/// Tasks that one poll may take.
+pub const TASKS_PER_POLL_MAX: usize = 1_000;
+/// Names of queues; beyond it polls for names nobody has scheduled are not remembered.
+pub const QUEUES_MAX: usize = 100_000;
+/// Polls that wait in one queue.
+pub const POLLS_PER_QUEUE_MAX: usize = 16_384;
+/// The longest wait for a task.
+pub const POLL_WAIT_MS_MAX: u64 = 60_000;
+/// The name of a task, a workflow or a step.
+pub const NAME_BYTES_MAX: usize = 255;
+/// A domain counts as served if somebody polled it this short a time ago.
+pub const DOMAIN_ACTIVE_MS: u64 = 10_000;
+/// Definitions of tasks, and of workflows.
+pub const DEFINITIONS_MAX: usize = 100_000;
+
 // An ended lease must be rememberable by its key at least as long as a client may retry within the shortest wait for an answer.
 const _: () = assert!(IDEMPOTENCY_KEEP_MS >= 60_000);
 const _: () = assert!(TTL_MS_MIN_NATIVE <= TTL_MS_MIN && TTL_MS_MIN < TTL_MS_MAX);

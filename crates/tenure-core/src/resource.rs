@@ -89,6 +89,16 @@ impl Resource {
         Ok(Resource(place.into()))
     }
 
+    /// The resource that a worker holds while it does a task.
+    pub(crate) fn of_task(id: crate::id::TaskId) -> Resource {
+        Resource(format!("task{END}{id}{END}").into())
+    }
+
+    /// The resource that stands for a run of a workflow in events.
+    pub(crate) fn of_flow(id: crate::id::FlowId) -> Resource {
+        Resource(format!("workflow{END}{id}{END}").into())
+    }
+
     /// The part before the colon.
     pub fn kind(&self) -> &str {
         let mut segments = self.segments();

@@ -59,6 +59,9 @@ impl Ttl {
         Ttl::within(ms, TTL_MS_MIN_NATIVE)
     }
 
+    /// The longest one.
+    pub(crate) const MAX: Ttl = Ttl(TTL_MS_MAX);
+
     const fn within(ms: u64, min_ms: u64) -> Result<Ttl, TtlOutOfRange> {
         if ms < min_ms || ms > TTL_MS_MAX {
             return Err(TtlOutOfRange { asked_ms: ms, min_ms, max_ms: TTL_MS_MAX });

@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
 use crate::command::WaiterId;
+use crate::id::{FlowId, TaskId};
+use crate::ledger::tasks::QueueId;
 use crate::serial::{AgentId, CoordinatorId, IntentId};
 use crate::{Timestamp, Token};
 
@@ -29,6 +31,16 @@ pub(crate) enum Due {
     Agent(AgentId),
     /// A coordinator has been silent too long.
     Coordinator(CoordinatorId),
+    /// Something about a task: it becomes visible, or one of its limits is reached.
+    Task(TaskId),
+    /// A run takes too long.
+    Flow(FlowId),
+    /// A poll has waited long enough.
+    Poll(WaiterId),
+    /// A queue's rate limit lets one more through.
+    Queue(QueueId),
+    /// What was too much for one turn goes on.
+    Advance,
 }
 
 /// Entries for things that are gone are tolerated up to this many, and up to as many as there are live ones.

@@ -11,10 +11,10 @@ use crate::limits::IDEMPOTENCY_KEEP_MS;
 
 /// How and why a lease ends.
 #[derive(Default, Clone)]
-struct Cause {
-    by: Option<crate::Holder>,
-    reason: Option<Box<str>>,
-    ended_with: Option<Token>,
+pub(crate) struct Cause {
+    pub(crate) by: Option<crate::Holder>,
+    pub(crate) reason: Option<Box<str>>,
+    pub(crate) ended_with: Option<Token>,
 }
 
 impl Command for Renew {
@@ -108,14 +108,14 @@ impl Ledger {
     }
 
     /// Ends a lease and, before it, everything that lives within it.
-    fn end(&mut self, turn: &mut Turn<'_>, token: Token, end: End, cause: Cause) -> Option<Lease> {
+    pub(crate) fn end(&mut self, turn: &mut Turn<'_>, token: Token, end: End, cause: Cause) -> Option<Lease> {
         for child in self.children.remove(&token).unwrap_or_default() {
             self.end(turn, child, end, Cause { ended_with: Some(token), ..cause.clone() });
         }
         let lease = self.remove_lease(token)?;
         turn.changes.push(Change::Delete(RecordKind::Lease, token.into()));
         let event = Event::of_lease(end.into(), turn.now(), &lease);
-        self.emit(turn, Event { by: cause.by, reason: cause.reason, ended_with: cause.ended_with, ..event });
+        self.emit(turn, Event { by: cause.by, reason: cause.reason.clone(), ended_with: cause.ended_with, ..event });
         self.remember_end(turn, &lease, end);
         if lease.grace_ms > 0 && end != End::Released {
             self.close(turn, &lease);
@@ -123,6 +123,7 @@ impl Ledger {
         self.refuse_nested(turn, token);
         self.note_end(&lease, end);
         self.freed.extend(lease.resources.iter().cloned());
+        self.lease_of_task_ended(turn, &lease, end, cause.reason.as_deref());
         Some(lease)
     }
 
@@ -201,8 +202,14 @@ impl Ledger {
                 Due::Retry(id) => self.retry(turn, id),
                 Due::Agent(id) => self.silence_agent(turn, id),
                 Due::Coordinator(id) => self.silence_term(turn, id),
+                Due::Task(id) => self.task_due(turn, id),
+                Due::Flow(id) => self.flow_due(turn, id),
+                Due::Poll(id) => self.poll_timed_out(turn, id),
+                Due::Queue(id) => self.queue_opened(id),
+                Due::Advance => {}
             }
             self.settle(turn);
+            self.settle_tasks(turn);
             self.serve_queue(turn);
         }
     }
@@ -218,6 +225,11 @@ impl Ledger {
             Due::Retry(id) => self.intents.get(id)?.attempts.next_at,
             Due::Agent(id) => self.agents.deadline(id),
             Due::Coordinator(id) => self.coordinators.deadline(id),
+            Due::Task(id) => self.deadline_of_task(id),
+            Due::Flow(id) => self.flows.get(id)?.deadline(),
+            Due::Poll(id) => self.tasks.queues.deadline_of(id),
+            Due::Queue(id) => self.tasks.queues.get(id)?.wakes_at,
+            Due::Advance => self.flows.goes_on_at,
         }
     }
 }

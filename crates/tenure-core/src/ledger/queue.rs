@@ -67,9 +67,14 @@ impl Queue {
         self.nested == 0
     }
 
-    fn insert(&mut self, waiter: Waiter) -> WaiterId {
+    /// A place in the one order of all waits.
+    pub(crate) fn next_id(&mut self) -> WaiterId {
         self.last += 1;
-        let id = WaiterId(self.last);
+        WaiterId(self.last)
+    }
+
+    fn insert(&mut self, waiter: Waiter) -> WaiterId {
+        let id = self.next_id();
         self.wanted.insert(waiter.resources(), waiter.mode(), id.0);
         self.nested += usize::from(!waiter.chain.is_empty());
         self.waiters.insert(id, waiter);
@@ -230,5 +235,6 @@ impl Command for Leave {
 
     fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) {
         ledger.give_up(self.0);
+        ledger.tasks.queues.leave(self.0);
     }
 }

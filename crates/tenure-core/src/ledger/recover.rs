@@ -47,6 +47,13 @@ impl Ledger {
             }
             Record::Subscription(one) => drop(self.subscriptions.insert(one.id, one)),
             Record::Workflow(workflow) => self.workflows.put(workflow),
+            Record::TaskDef(def) => self.restore_task_def(*def),
+            Record::FlowDef(def) => self.restore_flow_def(*def),
+            Record::Plan(plan) => self.restore_plan(plan),
+            Record::Flow(flow) => self.restore_flow(flow),
+            Record::Task(task) => self.restore_task_of_flow(task),
+            // Runs that are over stay in the store.
+            Record::Archive(_) => {}
         }
     }
 
@@ -65,6 +72,7 @@ impl Ledger {
         let said = format!("epoch {}, {} active leases", self.head.epoch.0, self.leases.len());
         let opened = Event { reason: Some(said.into()), ..Event::new(EventKind::LedgerOpened, turn.now()) };
         self.emit(turn, opened);
+        self.start_tasks(turn);
         self.head.at = turn.now();
     }
 }

@@ -1,0 +1,179 @@
+//! Owns bringing a run back after its end: retry its failed tasks, restart it, or run it again from one of its tasks.
+//!
+//! A task that is run again is a new task: the late word of a former attempt is about another one.
+
+use std::sync::Arc;
+
+use crate::change::{Change, Record, RecordKind};
+use crate::command::Command;
+use crate::event::EventKind;
+use crate::flow::command::{Again, FlowRefusal, Revive, Which};
+use crate::flow::{Archived, Flow, FlowStatus, Live, Plan};
+use crate::id::{FlowId, TaskId};
+use crate::ledger::deadlines::Due;
+use crate::ledger::flow::schedule::Round;
+use crate::ledger::flow::start::flow_event;
+use crate::ledger::{Ledger, Turn};
+use crate::task::{Json, Status, Task, empty_object};
+
+impl Command for Revive {
+    type Reply = Result<FlowId, FlowRefusal>;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let (flow, id) = (&self.archived.flow, self.archived.flow.id);
+        if let Some(live) = ledger.flows.get(id) {
+            return Err(FlowRefusal::NotOver { id, status: live.status });
+        }
+        // Brought back, and over again since this copy was read.
+        if ledger.flows.lives.get(&id).is_some_and(|lives| *lives != flow.lives) {
+            return Err(FlowRefusal::Archived(id));
+        }
+        let plan = ledger.plan_of(&self.archived)?;
+        match self.how {
+            Again::Retry => ledger.retry_flow(turn, *self.archived, plan),
+            Again::Restart { latest } => ledger.restart_flow(turn, *self.archived, plan, latest, None),
+            Again::Rerun { task: None, input, .. } => ledger.restart_flow(turn, *self.archived, plan, false, input),
+            Again::Rerun { task: Some(task), task_input, input, correlation } => {
+                let mut archived = *self.archived;
+                archived.flow.input = input.unwrap_or(archived.flow.input);
+                archived.flow.correlation = correlation.or(archived.flow.correlation);
+                ledger.rerun_flow(turn, archived, plan, task, task_input)
+            }
+        }
+    }
+}
+
+impl Ledger {
+    fn plan_of(&self, archived: &Archived) -> Result<Arc<Plan>, FlowRefusal> {
+        let kept = self.flows.plans.get(&archived.flow.plan_id).cloned();
+        kept.or_else(|| archived.plan.clone()).ok_or(FlowRefusal::Unknown(archived.flow.id))
+    }
+
+    /// Puts the run back in with these tasks.
+    fn bring_back(&mut self, turn: &mut Turn<'_>, archived: Archived, plan: Arc<Plan>) -> FlowId {
+        let id = archived.flow.id;
+        let lives = archived.flow.lives + 1;
+        self.flows.lives.insert(id, lives);
+        if plan.is_inline && self.flows.plans.insert(plan.id, plan.clone()).is_none() {
+            turn.changes.push(Change::Put(Record::Plan(plan.clone())));
+        }
+        let flow = Flow {
+            plan_id: plan.id,
+            plan,
+            status: FlowStatus::Running,
+            reason: None,
+            failed: Vec::new(),
+            ended_at: None,
+            retried_at: Some(turn.now()),
+            alerted: false,
+            lives,
+            live: Live::default(),
+            ..archived.flow
+        };
+        turn.changes.push(Change::Delete(RecordKind::Archive, id.into()));
+        if let Some(at) = flow.deadline() {
+            self.deadlines.push(at, Due::Flow(id));
+        }
+        let event = flow_event(EventKind::FlowStarted, turn, &flow);
+        self.emit(turn, event);
+        self.flows.all.insert(id, Box::new(flow));
+        for task in archived.tasks {
+            self.link(&task);
+            let id = task.id;
+            self.tasks.all.insert(id, Box::new(Task { is_stored: false, is_queued: false, token: None, ..task }));
+            self.touch(id);
+        }
+        self.touch_flow(id);
+        id
+    }
+
+    /// Tries the last failed or canceled attempt of every step again.
+    fn retry_flow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut archived: Archived,
+        plan: Arc<Plan>,
+    ) -> Result<FlowId, FlowRefusal> {
+        let id = archived.flow.id;
+        let unfinished = |task: &Task| task.status.is_over() && !task.status.is_success() && !task.retried;
+        if archived.flow.status == FlowStatus::Completed || !archived.tasks.iter().any(unfinished) {
+            return Err(FlowRefusal::NothingFailed(id));
+        }
+        // Those that will be tried again still have something coming; the rest keeps what it was.
+        let again: Vec<TaskId> = archived.tasks.iter().filter(|task| unfinished(task)).map(|task| task.id).collect();
+        for task in &mut archived.tasks {
+            task.executed = task.executed || !again.contains(&task.id);
+            if again.contains(&task.id) {
+                task.executed = false;
+                // A new attempt has its own time; the first schedule counts from here too.
+                task.first_scheduled_at = turn.now();
+            }
+        }
+        self.bring_back(turn, archived, plan);
+        for task in again {
+            let parent = self.tasks.all.get(&task).and_then(|task| task.parent());
+            self.schedule_again(turn, task, 0);
+            self.count_looked_at(id, parent);
+        }
+        Ok(id)
+    }
+
+    fn restart_flow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut archived: Archived,
+        plan: Arc<Plan>,
+        latest: bool,
+        input: Option<Json>,
+    ) -> Result<FlowId, FlowRefusal> {
+        if plan.is_final {
+            return Err(FlowRefusal::Final(plan.name.clone()));
+        }
+        let present = || Which::Named((&*plan.name).into(), Some(plan.version));
+        let plan = if latest && !plan.is_inline { self.plan_for(turn, &present())? } else { plan };
+        archived.tasks.clear();
+        let flow = &mut archived.flow;
+        flow.added.clear();
+        flow.output = empty_object();
+        flow.variables = plan.variables.clone().unwrap_or_else(empty_object);
+        flow.input = input.unwrap_or_else(|| flow.input.clone());
+        let id = self.bring_back(turn, archived, plan);
+        self.schedule(turn, id, 0, None);
+        self.finish_if_done(turn, id);
+        Ok(id)
+    }
+
+    /// Keeps what was before a task and runs it, and what follows, again.
+    fn rerun_flow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut archived: Archived,
+        plan: Arc<Plan>,
+        from: TaskId,
+        input: Option<Json>,
+    ) -> Result<FlowId, FlowRefusal> {
+        let id = archived.flow.id;
+        let no_such = || FlowRefusal::NoTask { flow: id, task: from.to_string().into() };
+        let start = archived.tasks.iter().position(|task| task.id == from).ok_or_else(no_such)?;
+        let (step, round) = archived.tasks.get(start).map(|task| (task.step, Round::of(task))).ok_or_else(no_such)?;
+        archived.tasks.truncate(start);
+        for task in &mut archived.tasks {
+            // What stood open beside it, like the join or the loop around it, goes on.
+            let was_canceled = task.status == Status::Canceled;
+            if was_canceled {
+                task.status = Status::InProgress;
+                (task.ended_at, task.executed) = (None, false);
+            } else {
+                task.executed = true;
+            }
+        }
+        self.bring_back(turn, archived, plan);
+        self.schedule(turn, id, step, round);
+        if let (Some(input), Some(task)) = (input, self.flows.get(id).and_then(|flow| flow.live.tasks.last().copied()))
+            && let Some(task) = self.tasks.all.get_mut(&task)
+        {
+            task.input = input;
+        }
+        Ok(id)
+    }
+}

@@ -1,0 +1,133 @@
+//! Owns what templates can ask for: the run, and the latest task of each of its steps.
+//!
+//! The names of the fields are those that workflows are written with.
+
+use serde_json::{Map, Value, json};
+
+use crate::flow::Flow;
+use crate::flow::template::Scope;
+use crate::id::TaskId;
+use crate::ledger::Ledger;
+use crate::task::{Task, to_value};
+
+const FLOW_FIELDS: [&str; 12] = [
+    "input",
+    "output",
+    "status",
+    "workflowId",
+    "parentWorkflowId",
+    "parentWorkflowTaskId",
+    "workflowType",
+    "version",
+    "correlationId",
+    "reasonForIncompletion",
+    "schemaVersion",
+    "variables",
+];
+
+const TASK_FIELDS: [&str; 18] = [
+    "input",
+    "output",
+    "taskType",
+    "status",
+    "referenceTaskName",
+    "retryCount",
+    "correlationId",
+    "pollCount",
+    "taskDefName",
+    "scheduledTime",
+    "startTime",
+    "endTime",
+    "workflowInstanceId",
+    "taskId",
+    "reasonForIncompletion",
+    "callbackAfterSeconds",
+    "workerId",
+    "iteration",
+];
+
+/// A run, seen from one of its tasks.
+pub(crate) struct FlowScope<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) flow: &'a Flow,
+    /// The task that is being made, if one is.
+    pub(crate) task: Option<TaskId>,
+    /// The round of the loop it is in.
+    pub(crate) iteration: u32,
+}
+
+impl FlowScope<'_> {
+    fn task(&self, root: &str) -> Option<&Task> {
+        let here = (self.iteration > 0).then(|| self.flow.task_of(&in_round(root, self.iteration))).flatten();
+        self.ledger.tasks.all.get(&here.or_else(|| self.flow.task_of(root))?).map(|task| &**task)
+    }
+
+    fn of_flow(&self, field: &str) -> Option<Value> {
+        let flow = self.flow;
+        Some(match field {
+            "input" => to_value(&flow.input),
+            "output" => to_value(&flow.output),
+            "variables" => to_value(&flow.variables),
+            "status" => flow.status.as_str().into(),
+            "workflowId" => flow.id.to_string().into(),
+            "parentWorkflowId" => flow.parent?.flow.to_string().into(),
+            "parentWorkflowTaskId" => flow.parent?.task.to_string().into(),
+            "workflowType" => (*flow.plan.name).into(),
+            "version" => flow.plan.version.into(),
+            "correlationId" => flow.correlation.as_deref()?.into(),
+            "reasonForIncompletion" => flow.reason.as_deref()?.into(),
+            "schemaVersion" => json!(2),
+            _ => return None,
+        })
+    }
+
+    fn of_task(&self, task: &Task, field: &str) -> Option<Value> {
+        Some(match field {
+            "input" => to_value(&task.input),
+            "output" => to_value(&task.output),
+            "taskType" => self.flow.step(task.step)?.op.word().unwrap_or(&task.name).into(),
+            "status" => task.status.as_str().into(),
+            "referenceTaskName" => (*task.reference).into(),
+            "retryCount" => task.retries.into(),
+            "correlationId" => self.flow.correlation.as_deref()?.into(),
+            "pollCount" => task.polls.into(),
+            "taskDefName" => (*task.name).into(),
+            "scheduledTime" => task.scheduled_at.unix_ms().into(),
+            "startTime" => task.started_at.map_or(0, |at| at.unix_ms()).into(),
+            "endTime" => task.ended_at.map_or(0, |at| at.unix_ms()).into(),
+            "workflowInstanceId" => task.flow.to_string().into(),
+            "taskId" => task.id.to_string().into(),
+            "reasonForIncompletion" => task.reason()?.into(),
+            "callbackAfterSeconds" => task.callback_s.into(),
+            "workerId" => task.worker.as_ref()?.as_str().into(),
+            "iteration" => task.iteration.into(),
+            _ => return None,
+        })
+    }
+}
+
+impl Scope for FlowScope<'_> {
+    fn field(&self, root: &str, field: &str) -> Option<Value> {
+        match root {
+            "workflow" => self.of_flow(field),
+            _ => self.of_task(self.task(root)?, field),
+        }
+    }
+
+    fn whole(&self, root: &str) -> Option<Value> {
+        let all = |fields: &[&str]| {
+            let found = fields.iter().filter_map(|field| Some(((*field).to_owned(), self.field(root, field)?)));
+            Value::Object(found.collect::<Map<_, _>>())
+        };
+        match root {
+            "CPEWF_TASK_ID" => self.task.map(|task| task.to_string().into()),
+            "workflow" => Some(all(&FLOW_FIELDS)),
+            _ => self.task(root).map(|_| all(&TASK_FIELDS)),
+        }
+    }
+}
+
+/// The name of a step in a round of its loop.
+pub(crate) fn in_round(reference: &str, iteration: u32) -> String {
+    format!("{reference}__{iteration}")
+}
