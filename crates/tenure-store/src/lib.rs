@@ -27,8 +27,9 @@ mod sqlite;
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure_core::change::{Batch, Head, Record};
+use tenure_core::change::{Batch, Head, Record, RecordId};
 use tenure_core::event::Cursor;
+use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
 use tenure_core::{Epoch, Token};
 
@@ -43,7 +44,7 @@ pub trait Store: Send {
     /// claim first, then load: nobody else's batch can come in between.
     fn claim(&mut self) -> Result<Epoch, Error>;
 
-    /// Gives every record to `each`, kind by kind in the order of
+    /// Gives every record of a live kind to `each`, kind by kind in the order of
     /// [`RecordKind::ALL`](tenure_core::change::RecordKind::ALL) and by id within a kind, renewals already in the
     /// leases, and returns where the ledger stands.
     fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, Error>;
@@ -63,6 +64,12 @@ pub trait Reader: Send + Sync {
 
     /// How a lease ended; nothing if it has not, never was, or its end is no longer kept.
     fn ended(&self, token: Token) -> Result<Option<Ended>, Error>;
+
+    /// A run that is over, if it is still kept.
+    fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error>;
+
+    /// Runs that are over, the newest id first: at most `limit` with an id smaller than `before`.
+    fn archive(&self, before: Option<&RecordId>, limit: usize) -> Result<Vec<Archived>, Error>;
 
     /// The oldest event still kept; the one after the last if there is none.
     fn first_cursor(&self) -> Result<Cursor, Error>;

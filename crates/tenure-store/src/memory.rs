@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
+use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
 use tenure_core::{Epoch, Token};
 
@@ -126,7 +127,7 @@ impl Store for Memory {
 
     fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, Error> {
         let content = self.lock();
-        for kind in RecordKind::ALL {
+        for kind in RecordKind::ALL.into_iter().filter(|kind| kind.is_live()) {
             content.records.iter().filter(|((of, _), _)| *of == kind).for_each(|(_, record)| each(record.clone()));
         }
         Ok(content.head)
@@ -178,6 +179,24 @@ impl Reader for MemoryReader {
         let content = lock(&self.0);
         let event = content.ends.get(&token).and_then(|at| content.events.get(*at));
         Ok(event.and_then(Ended::from_event))
+    }
+
+    fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error> {
+        match lock(&self.0).records.get(&(RecordKind::Archive, id.clone())) {
+            Some(Record::Archive(archived)) => Ok(Some((**archived).clone())),
+            _ => Ok(None),
+        }
+    }
+
+    fn archive(&self, before: Option<&RecordId>, limit: usize) -> Result<Vec<Archived>, Error> {
+        let content = lock(&self.0);
+        let newest_first = content.records.iter().rev().filter(|((kind, _), _)| *kind == RecordKind::Archive);
+        let wanted = newest_first.filter(|((_, id), _)| before.is_none_or(|before| id < before));
+        let archived = wanted.filter_map(|(_, record)| match record {
+            Record::Archive(archived) => Some((**archived).clone()),
+            _ => None,
+        });
+        Ok(archived.take(limit).collect())
     }
 
     fn first_cursor(&self) -> Result<Cursor, Error> {

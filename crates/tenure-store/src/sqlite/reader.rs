@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::Token;
-use tenure_core::change::Batch;
+use tenure_core::change::{Batch, Change, Record, RecordId, RecordKind};
 use tenure_core::event::Cursor;
+use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
 
 use super::backup;
 use super::dir::bytes_of;
 use super::journal::Journal;
 use super::pool::Pool;
+use super::records;
 use super::scan::scan;
 use super::tables;
 use super::tail::Tail;
@@ -86,6 +88,24 @@ impl SqliteReader {
     }
 }
 
+/// What a batch did last to a run that is over: nothing, removed it, or wrote it.
+fn change_of(batch: &Batch, id: &RecordId) -> Option<Option<Archived>> {
+    batch.changes.iter().rev().find_map(|change| match change {
+        Change::Put(Record::Archive(archived)) if RecordId::from(archived.flow.id) == *id => {
+            Some(Some((**archived).clone()))
+        }
+        Change::Delete(RecordKind::Archive, deleted) if deleted == id => Some(None),
+        _ => None,
+    })
+}
+
+fn archived(record: Record) -> Option<Archived> {
+    match record {
+        Record::Archive(archived) => Some(*archived),
+        _ => None,
+    }
+}
+
 /// Events that were seen in the tables already are behind the search.
 fn look_forward(search: &mut Search<'_>, batch: &Batch) {
     for event in &batch.events {
@@ -123,6 +143,25 @@ impl Reader for SqliteReader {
             }
             query.before = Some(page.next);
         }
+    }
+
+    fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error> {
+        let view = self.tail.view(Cursor(0), Cursor(u64::MAX));
+        if let Some(found) = view.batches.iter().rev().find_map(|batch| change_of(batch, id)) {
+            return Ok(found);
+        }
+        if view.first_seq > view.folded_seq + 1 {
+            // What memory has let go of is in the journal: wait until the tables have it.
+            self.tail.flush()?;
+        }
+        let found = self.pool.read(|db| records::get(db, RecordKind::Archive, id))?;
+        Ok(found.and_then(archived))
+    }
+
+    fn archive(&self, before: Option<&RecordId>, limit: usize) -> Result<Vec<Archived>, Error> {
+        self.tail.flush()?;
+        let found = self.pool.read(|db| records::newest(db, RecordKind::Archive, before, limit))?;
+        Ok(found.into_iter().filter_map(archived).collect())
     }
 
     fn first_cursor(&self) -> Result<Cursor, Error> {

@@ -1,7 +1,7 @@
 //! Owns reading the records back: the next start of the ledger, and the check of the files.
 
 use rusqlite::OptionalExtension;
-use tenure_core::change::{Record, RecordKind};
+use tenure_core::change::{Record, RecordId, RecordKind};
 use tenure_core::{Timestamp, Token};
 
 use super::codec::{decode_record, record_kind};
@@ -12,7 +12,7 @@ use crate::Error;
 pub(super) fn load(db: &Db, each: &mut dyn FnMut(Record)) -> Result<(), Error> {
     let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
     refuse_unknown_kinds(db)?;
-    for kind in RecordKind::ALL {
+    for kind in RecordKind::ALL.into_iter().filter(|kind| kind.is_live()) {
         load_kind(db, kind, each)?;
     }
     transaction.finish().map_err(db.fail())
@@ -53,6 +53,26 @@ fn load_kind(db: &Db, kind: RecordKind, each: &mut dyn FnMut(Record)) -> Result<
         each(record);
     }
     Ok(())
+}
+
+/// One record, if the tables have it.
+pub(super) fn get(db: &Db, kind: RecordKind, id: &RecordId) -> Result<Option<Record>, Error> {
+    let sql = "SELECT value FROM records WHERE kind = ?1 AND id = ?2";
+    let found: Option<String> =
+        db.connection.query_row(sql, [kind.as_str(), &id.0], |row| row.get(0)).optional().map_err(db.fail())?;
+    found.map(|value| decode_record(&db.path, kind, &value)).transpose()
+}
+
+/// Records of a kind, the newest id first.
+pub(super) fn newest(db: &Db, kind: RecordKind, before: Option<&RecordId>, limit: usize) -> Result<Vec<Record>, Error> {
+    let sql = "SELECT value FROM records WHERE kind = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+    let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
+    // Ids are hexadecimal, so every one of them comes before this.
+    let before = before.map_or("~", |id| id.0.as_str());
+    let rows = statement
+        .query_map(rusqlite::params![kind.as_str(), before, limit as i64], |row| row.get::<_, String>(0))
+        .map_err(db.fail())?;
+    rows.map(|row| decode_record(&db.path, kind, &row.map_err(db.fail())?)).collect()
 }
 
 fn renewal(row: &rusqlite::Row<'_>) -> Result<(Token, Timestamp), rusqlite::Error> {

@@ -10,7 +10,10 @@ use crate::Error;
 /// How many events one step drops: more than the largest usual chunk adds, so that dropping keeps up with folding.
 const STEP_EVENTS: usize = 2 * FOLD_CHANGES;
 
-/// How long events, and with them the ended leases, are kept.
+/// How many of the oldest runs that are over one step looks at.
+const STEP_ARCHIVE: usize = 64;
+
+/// How long events, and with them the ended leases and the runs that are over, are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retain {
     /// Drop what is older, by the ledger's clock.
@@ -36,6 +39,7 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     let select = db.connection.prepare_cached(sql);
     let last: Option<i64> =
         select.and_then(|mut select| select.query_row(limits, |row| row.get(0))).map_err(db.fail())?;
+    drop_archive(db, oldest_kept.min(i64::MAX as u64))?;
     let Some(last) = last else { return Ok(None) };
     let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
     for sql in ["DELETE FROM events WHERE seq <= ?1", "DELETE FROM blocks WHERE last <= ?1"] {
@@ -44,6 +48,16 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     }
     transaction.commit().map_err(db.fail())?;
     Ok(Some(Cursor(last as u64 + 1)))
+}
+
+/// Drops a few runs that ended too long ago.
+fn drop_archive(db: &Db, oldest_kept: u64) -> Result<(), Error> {
+    let sql = "DELETE FROM records WHERE kind = 'archive' AND id IN (
+        SELECT id FROM records WHERE kind = 'archive' ORDER BY id LIMIT ?1)
+        AND value ->> '$.flow.ended_at' < ?2";
+    let delete = db.connection.prepare_cached(sql);
+    let limits = [STEP_ARCHIVE as i64, i64::try_from(oldest_kept).unwrap_or(i64::MAX)];
+    delete.and_then(|mut delete| delete.execute(limits)).map(drop).map_err(db.fail())
 }
 
 /// The pages in use; dropped events leave free pages that are used again.
