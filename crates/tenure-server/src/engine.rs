@@ -14,6 +14,7 @@ pub mod feed;
 mod follow;
 mod history;
 mod job;
+mod polls;
 mod queue;
 mod recover;
 mod renewals;
@@ -29,6 +30,7 @@ use std::thread;
 use tenure_core::Timestamp;
 use tenure_core::command::{Acquire, Command, Grant};
 use tenure_core::refusal::Refusal;
+use tenure_core::task::command::{Poll, TaskView, Update, Updated};
 use tenure_store::{Reader, Store};
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -37,6 +39,7 @@ use self::feed::Feed;
 pub use self::follow::{Follower, Lagging};
 pub use self::history::{Ended, Found, Lost, Released, Renewed};
 use self::job::{Call, Gone, Place, Take};
+use self::polls::{Ask, Say};
 use self::queue::{Closed, Queue};
 pub use self::recover::OpenError;
 pub use self::renewals::RENEWALS_KEPT_MS_MAX;
@@ -159,6 +162,22 @@ impl Engine {
         Ok(answer)
     }
 
+    /// Polls for tasks; waits for the first if the command says so. Whoever drops the future leaves the line.
+    pub async fn poll(&self, poll: Poll) -> Result<Vec<TaskView>, Unavailable> {
+        let place = Arc::new(Place::default());
+        let (job, answer) = Ask::new(poll, Arc::clone(&place), Arc::clone(&self.0.queue));
+        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
+        let waiting = Waiting { answer: Some(answer), place, queue: &self.0.queue };
+        waiting.answer().await.map_err(|_| Unavailable::Stopped)
+    }
+
+    /// Takes a worker's word about a task.
+    pub async fn update(&self, update: Update) -> Result<Updated, Unavailable> {
+        let (job, answer) = Say::new(update, Arc::clone(&self.0.queue));
+        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
+        answer.await.map_err(|_| Unavailable::Stopped)
+    }
+
     /// Reads from the store, away from the threads that serve connections.
     pub async fn read<T, F>(&self, read: F) -> Result<T, Unavailable>
     where
@@ -245,14 +264,14 @@ fn spawn(writer: writer::Writer) -> std::io::Result<watch::Receiver<State>> {
 }
 
 /// A client in line: leaves it when it is dropped before the answer.
-struct Waiting<'a> {
-    answer: Option<oneshot::Receiver<job::Answer>>,
+struct Waiting<'a, T> {
+    answer: Option<oneshot::Receiver<T>>,
     place: Arc<Place>,
     queue: &'a Queue,
 }
 
-impl Waiting<'_> {
-    async fn answer(mut self) -> Result<job::Answer, oneshot::error::RecvError> {
+impl<T> Waiting<'_, T> {
+    async fn answer(mut self) -> Result<T, oneshot::error::RecvError> {
         let Some(answer) = &mut self.answer else { unreachable!("taken below only") };
         let answered = answer.await;
         self.answer = None;
@@ -260,7 +279,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl<T> Drop for Waiting<'_, T> {
     fn drop(&mut self) {
         // The channel closes first, so that the writer sees an empty chair before it hears of it.
         if self.answer.take().is_some()

@@ -79,7 +79,7 @@ pub(super) struct Place(AtomicU64);
 
 impl Place {
     /// Zero says «none», so places count from one.
-    fn set(&self, waiter: WaiterId) {
+    pub(super) fn set(&self, waiter: WaiterId) {
         self.0.store(waiter.0 + 1, Ordering::SeqCst);
     }
 
@@ -137,7 +137,7 @@ impl Job for Gone {
 }
 
 /// Takes a wait out of the queue once nobody is left who asked for it: a retried acquire shares its first one's place.
-fn leave_if_deserted(waiter: WaiterId, ledger: &mut Ledger, turn: &mut Turn<'_>, waits: &Waits) {
+pub(super) fn leave_if_deserted(waiter: WaiterId, ledger: &mut Ledger, turn: &mut Turn<'_>, waits: &Waits) {
     if waits.forget_if_deserted(waiter) {
         ledger.apply(turn, Leave(waiter));
     }

@@ -66,7 +66,7 @@ impl Writer {
             job.decide(&mut self.ledger, &mut turn, &self.waits);
         }
         let is_durable = turn.is_durable();
-        let Turn { changes, events, settled, .. } = turn;
+        let Turn { changes, events, settled, polled, .. } = turn;
         let committed = if is_durable {
             let changes = self.renewals.write_before(changes);
             Some(self.commit(changes, events, jobs.len())?)
@@ -79,6 +79,9 @@ impl Writer {
         }
         for (waiter, answer) in settled {
             self.waits.settle(waiter, answer);
+        }
+        for (waiter, tasks) in polled {
+            self.waits.settle_poll(waiter, tasks);
         }
         if let Some(batch) = committed {
             self.feed.publish(batch);

@@ -1,5 +1,4 @@
-use tenure_core::event::{Cursor, Event};
-use tenure_store::EventQuery;
+use tenure_core::event::Cursor;
 
 use super::super::{Follower, Lagging};
 use super::*;
@@ -37,20 +36,6 @@ async fn a_follower_that_is_up_to_date_is_woken_by_the_next_event() {
     tokio::task::yield_now().await;
     bench.grant(acquire("a", "job:1")).await;
     assert_eq!(news.await.unwrap(), [last.0 + 1]);
-}
-
-#[tokio::test]
-async fn a_reader_who_saw_an_event_before_the_feed_had_it_is_not_turned_away() {
-    let bench = Bench::new();
-    let last = bench.engine.last_event();
-    // Committed, and not yet published: what a reader of pages can see in the middle of a turn.
-    let head = bench.memory.reader().stats().head;
-    let seen = bench.memory.reader().events(&EventQuery::after(Cursor(0), 1)).unwrap().events.remove(0);
-    let head = Head { seq: head.seq + 1, cursor: head.cursor.next(), ..head };
-    let batch = Batch { head, changes: Vec::new(), events: vec![Event { cursor: head.cursor, ..seen }] };
-    bench.memory.handle().commit(&Arc::new(batch)).expect("committed");
-    assert!(bench.engine.follow(last.next()).await.is_ok());
-    assert!(bench.engine.follow(last.next().next()).await.is_err());
 }
 
 #[tokio::test]
