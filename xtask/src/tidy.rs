@@ -28,6 +28,9 @@ const BORDERS: &[(&str, &[&str], &str)] = &[
     ("crates/tenure-git/src/", &["reqwest", "tokio", "hyper"], "the git door needs no server and no HTTP"),
 ];
 
+/// Where a foreign word is allowed all the same: templates ask for fields by the words that workflows are written with.
+const WORDS_OF_TEMPLATES: &str = "crates/tenure-core/src/ledger/flow/scope.rs";
+
 /// Checks the tree; says every finding, then fails if there was one.
 pub fn run() -> Result<()> {
     let listed = Command::new("git").args(["ls-files", "*.rs"]).current_dir(run::root()).output();
@@ -50,6 +53,9 @@ pub fn run() -> Result<()> {
 
 fn borders(file: &str, text: &str, findings: &mut String) -> Result<()> {
     for (folder, words, why) in BORDERS.iter().filter(|(folder, ..)| file.starts_with(folder)) {
+        if file == WORDS_OF_TEMPLATES && why.contains("A3") {
+            continue;
+        }
         let code = text.lines().enumerate().take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
         for (at, line) in code.filter(|(_, line)| !line.trim_start().starts_with("//")) {
             for word in words.iter().filter(|word| line.contains(**word)) {

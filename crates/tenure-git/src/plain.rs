@@ -36,6 +36,9 @@ pub(crate) fn read(repo: &Repo, spaces: &[&Space]) -> Option<Plain> {
         }
     }
     packed_refs(&repo.common_dir.join("packed-refs"), spaces, &mut found)?;
+    if found.len() > REFS_MAX {
+        return None;
+    }
     let mut payloads = HashMap::new();
     let mut refs = Vec::with_capacity(found.len());
     for (name, oid) in found {
@@ -66,9 +69,6 @@ fn loose_refs(common_dir: &Path, prefix: &str, found: &mut HashMap<String, Oid>)
     };
     for entry in folder {
         let entry = entry.ok()?;
-        if found.len() > REFS_MAX {
-            return None;
-        }
         let name = entry.file_name().into_string().ok()?;
         if name.ends_with(".lock") {
             continue;
@@ -90,9 +90,6 @@ fn packed_refs(file: &Path, spaces: &[&Space], found: &mut HashMap<String, Oid>)
     let wanted = |name: &str| spaces.iter().any(|space| name == space.guard || name.starts_with(&space.locks));
     for line in text.lines().filter(|line| !line.starts_with(['#', '^'])) {
         let (oid, name) = line.split_once(' ')?;
-        if found.len() > REFS_MAX {
-            return None;
-        }
         if wanted(name) && !found.contains_key(name) {
             found.insert(name.to_owned(), Oid::parse(oid)?);
         }

@@ -29,6 +29,9 @@ pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long requests in flight may take after the server was told to stop.
 pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// How much longer than its response timeout a worker may be silent: what heartbeats of real workers are late by.
+pub const TASK_GRACE: Duration = Duration::from_secs(1);
+
 /// How a server is set up.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -48,6 +51,8 @@ pub struct Config {
     pub stall_max: Duration,
     /// See [`SHUTDOWN_TIME_MAX`].
     pub shutdown_time_max: Duration,
+    /// See [`TASK_GRACE`].
+    pub task_grace: Duration,
 }
 
 impl Default for Config {
@@ -62,6 +67,7 @@ impl Default for Config {
             body_time_max: BODY_TIME_MAX,
             stall_max: STALL_MAX,
             shutdown_time_max: SHUTDOWN_TIME_MAX,
+            task_grace: TASK_GRACE,
         }
     }
 }

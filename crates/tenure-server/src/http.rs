@@ -1,6 +1,7 @@
 //! Owns what all doors share: requests read within bounds, callers known, refusals in one shape.
 
 pub(crate) mod auth;
+pub(crate) mod conductor;
 pub(crate) mod error;
 pub(crate) mod native;
 pub(crate) mod openintent;

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use utoipa::OpenApi;
 
 use crate::http::native::{backup, events, history, leases, renew, workflows};
-use crate::http::{App, openintent, status};
+use crate::http::{App, conductor, openintent, status};
 
 /// Every address of the server.
 pub(crate) fn router(app: App) -> Router {
@@ -29,6 +29,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/version", get(status::version))
         .route("/metrics", get(status::metrics))
         .route("/openapi.json", get(status::openapi))
+        .merge(conductor::routes())
         .fallback(status::not_found)
         .method_not_allowed_fallback(status::method_not_allowed)
         .with_state(app.clone())

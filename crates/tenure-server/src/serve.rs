@@ -76,6 +76,7 @@ pub async fn serve(
     let grace = config.shutdown_time_max;
     let permits = Arc::new(Semaphore::new(connections_max));
     let app = App(Arc::new(Parts { engine: engine.clone(), config, closing }));
+    tokio::spawn(crate::http::conductor::evaluate::run(app.clone()));
     let door = Door { router: router(app.clone()), app, permits: Arc::clone(&permits) };
     for listener in listeners {
         tokio::spawn(door.clone().listen(listener));

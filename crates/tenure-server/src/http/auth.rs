@@ -17,6 +17,9 @@ pub(crate) const HOLDER_HEADER: &str = "X-Tenure-Holder";
 /// Where a key may stand instead of `Authorization: Bearer`.
 pub(crate) const KEY_HEADER: &str = "x-api-key";
 
+/// Where clients of the Conductor API show theirs.
+pub(crate) const TOKEN_HEADER: &str = "x-authorization";
+
 /// Under whose name things are done that need one when nobody gave one.
 const NAMELESS: &str = "operator";
 
@@ -92,6 +95,11 @@ impl Caller {
         self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::only_holder))
     }
 
+    /// Who changes something under no name of its own.
+    pub(crate) fn working(&self) -> Result<(), Problem> {
+        self.require(Role::Agent)
+    }
+
     /// Who looks; nothing more is needed.
     pub(crate) fn reading(&self) -> Result<(), Problem> {
         self.require(Role::Observer)
@@ -126,7 +134,8 @@ pub(crate) fn shown_key(headers: &HeaderMap) -> Option<&str> {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
     };
-    bearer().or_else(|| headers.get(KEY_HEADER)?.to_str().ok())
+    let named = |name: &str| headers.get(name)?.to_str().ok();
+    bearer().or_else(|| named(KEY_HEADER)).or_else(|| named(TOKEN_HEADER))
 }
 
 /// The text of a header that may come once.

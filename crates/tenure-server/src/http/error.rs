@@ -115,6 +115,11 @@ impl Problem {
         &self.0.fields
     }
 
+    /// The status it is answered with.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.code.status()
+    }
+
     /// Its reason in words.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail

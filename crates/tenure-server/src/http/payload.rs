@@ -80,7 +80,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
     use http_body::Body;
     if body.size_hint().lower() > (max + DISCARDED_BYTES_MAX) as u64 {
         return Err(too_large(max));

@@ -29,7 +29,7 @@ async fn a_ping_comes_back_as_it_was_sent() {
 #[tokio::test]
 async fn what_is_not_there_and_what_cannot_be_done_there_is_said() {
     let server = Server::start().await;
-    for nowhere in ["/", "/v1", "/v2/leases", "/v1/leases/", "/v1/leases/a/b/c", "/api/tasks"] {
+    for nowhere in ["/", "/v1", "/v2/leases", "/v1/leases/", "/v1/leases/a/b/c"] {
         server.get(nowhere).await.problem(404, "not_found");
     }
     let answer = server.send(Request::new("PUT", "/v1/leases")).await;

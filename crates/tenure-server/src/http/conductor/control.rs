@@ -1,0 +1,195 @@
+//! Owns changing the course of runs.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::Value;
+use tenure_core::flow::FlowStatus;
+use tenure_core::flow::command::{Again, Control, FlowRefusal, RemoveArchived, Revive, Steer};
+use tenure_core::id::FlowId;
+use tenure_core::task::to_json;
+
+use super::asker::Asker;
+use super::body::Body;
+use super::fault::Fault;
+use super::params::Params;
+use super::runs;
+use crate::http::{App, reply};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Reason {
+    reason: Option<String>,
+}
+
+/// Steers a run that goes on.
+pub(super) async fn steer(app: &App, id: FlowId, what: Steer) -> Result<(), Fault> {
+    match app.engine().apply(Control { id, what }).await? {
+        Err(FlowRefusal::Archived(id)) => {
+            let (archived, _) = runs::over(app, id).await?.ok_or_else(|| runs::unknown(&id.to_string()))?;
+            Err(FlowRefusal::Over { id, status: archived.flow.status }.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Ends a run; one that was ended so before stays so.
+pub(super) async fn end(app: &App, id: FlowId, reason: Option<String>) -> Result<(), Fault> {
+    let reason = reason.map(Into::into);
+    match app.engine().apply(Control { id, what: Steer::Terminate { reason } }).await? {
+        Err(FlowRefusal::Archived(id)) => {
+            let (archived, _) = runs::over(app, id).await?.ok_or_else(|| runs::unknown(&id.to_string()))?;
+            match archived.flow.status {
+                FlowStatus::Terminated => Ok(()),
+                status => Err(FlowRefusal::Over { id, status }.into()),
+            }
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Brings a run back after its end.
+pub(super) async fn again(app: &App, id: FlowId, how: Again) -> Result<FlowId, Fault> {
+    let refused = match runs::find(app, id, false).await? {
+        runs::Run::Live(view) => FlowRefusal::NotOver { id, status: view.flow.status },
+        runs::Run::Over(archived, _) => {
+            return Ok(app.engine().apply(Revive { archived, how }).await??);
+        }
+    };
+    Err(refused.into())
+}
+
+/// Forgets a run.
+pub(super) async fn forget(app: &App, id: FlowId) -> Result<(), Fault> {
+    match app.engine().apply(Control { id, what: Steer::Remove }).await? {
+        Err(FlowRefusal::Archived(id)) => {
+            runs::over(app, id).await?.ok_or_else(|| runs::unknown(&id.to_string()))?;
+            Ok(app.engine().apply(RemoveArchived(id)).await?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Ends a run.
+pub(crate) async fn terminate(
+    State(app): State<App>,
+    asker: Asker,
+    Path(id): Path<String>,
+    Params(query): Params<Reason>,
+) -> Result<Response, Fault> {
+    asker.working()?;
+    end(&app, runs::id(&id)?, query.reason).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Forgets a run.
+pub(crate) async fn remove(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
+    asker.working()?;
+    forget(&app, runs::id(&id)?).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Schedules nothing new.
+pub(crate) async fn pause(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
+    asker.working()?;
+    steer(&app, runs::id(&id)?, Steer::Pause).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Goes on.
+pub(crate) async fn resume(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
+    asker.working()?;
+    steer(&app, runs::id(&id)?, Steer::Resume).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Makes tasks that wait for their callback visible.
+pub(crate) async fn reset_callbacks(
+    State(app): State<App>,
+    asker: Asker,
+    Path(id): Path<String>,
+) -> Result<Response, Fault> {
+    asker.working()?;
+    steer(&app, runs::id(&id)?, Steer::ResetCallbacks).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SkipDoc {
+    task_input: Option<Value>,
+    task_output: Option<Value>,
+}
+
+/// Passes a step over.
+pub(crate) async fn skip(
+    State(app): State<App>,
+    asker: Asker,
+    Path((id, reference)): Path<(String, String)>,
+    body: Body,
+) -> Result<Response, Fault> {
+    asker.working()?;
+    let doc: SkipDoc = body.json_or_default()?;
+    let fields = |value: Option<Value>| value.filter(Value::is_object).as_ref().map(to_json);
+    let (input, output) = (fields(doc.task_input), fields(doc.task_output));
+    steer(&app, runs::id(&id)?, Steer::Skip { reference: reference.into(), input, output }).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Restart {
+    use_latest_definitions: Option<bool>,
+}
+
+/// Starts a run again from its beginning.
+pub(crate) async fn restart(
+    State(app): State<App>,
+    asker: Asker,
+    Path(id): Path<String>,
+    Params(query): Params<Restart>,
+) -> Result<Response, Fault> {
+    asker.working()?;
+    let latest = query.use_latest_definitions.unwrap_or(false);
+    again(&app, runs::id(&id)?, Again::Restart { latest }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Tries the failed tasks of a run again.
+pub(crate) async fn retry(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
+    asker.working()?;
+    again(&app, runs::id(&id)?, Again::Retry).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RerunDoc {
+    re_run_from_task_id: Option<String>,
+    workflow_input: Option<Value>,
+    task_input: Option<Value>,
+    correlation_id: Option<String>,
+}
+
+/// Starts a run again from one of its tasks.
+pub(crate) async fn rerun(
+    State(app): State<App>,
+    asker: Asker,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    asker.working()?;
+    let doc: RerunDoc = body.json_or_default()?;
+    let task = doc.re_run_from_task_id.filter(|task| !task.is_empty());
+    let task = task.map(|task| task.parse().map_err(|_| Fault::not_found(format!("no task {task} is known"))));
+    let fields = |value: Option<Value>| value.filter(Value::is_object).as_ref().map(to_json);
+    let how = Again::Rerun {
+        task: task.transpose()?,
+        task_input: fields(doc.task_input),
+        input: fields(doc.workflow_input),
+        correlation: doc.correlation_id.map(Into::into),
+    };
+    let id = again(&app, runs::id(&id)?, how).await?;
+    Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id.to_string()))
+}
