@@ -213,7 +213,7 @@ fn fill(dir: &Path, count: u64) -> Result<()> {
         );
         write!(
             stream,
-            "commit refs/grite/locks/{number:016x}\ncommitter b <b@example.com> 1 +0000\ndata 6\nLock: \nM 100644 inline lock.json\ndata {}\n{lock}\n\n",
+            "commit refs/grite/locks/{number:016x}\ncommitter b <b@example.com> 1 +0000\ndata 6\nLock: \n\nM 100644 inline lock.json\ndata {}\n{lock}\n\n",
             lock.len()
         )?;
     }
