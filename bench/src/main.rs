@@ -69,9 +69,12 @@ enum Part {
     Ledger,
     /// Locks that live in git.
     Git,
+    /// The OpenIntent door beside that project's own server.
+    Openintent,
 }
 
-const PARTS: [Part; 7] = [Part::Http, Part::Compare, Part::Memory, Part::Expiry, Part::Events, Part::Ledger, Part::Git];
+const PARTS: [Part; 8] =
+    [Part::Http, Part::Compare, Part::Memory, Part::Expiry, Part::Events, Part::Ledger, Part::Git, Part::Openintent];
 
 fn main() -> Result<()> {
     let args = Args::parse();
@@ -118,6 +121,7 @@ fn run(part: Part, setup: &Setup) -> Result<Section> {
         Part::Events => parts::events::run(setup),
         Part::Ledger => parts::ledger::run(),
         Part::Git => parts::git::run(setup),
+        Part::Openintent => parts::openintent::run(setup),
         Part::All => unreachable!("it stands for the others"),
     }
 }

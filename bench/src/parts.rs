@@ -7,6 +7,7 @@ pub mod git;
 pub mod http;
 pub mod ledger;
 pub mod memory;
+pub mod openintent;
 
 use std::path::PathBuf;
 use std::time::Duration;
