@@ -1,12 +1,16 @@
 """What the two documents about leasing intents promise, block by block."""
 
 import asyncio
+import pathlib
 import subprocess
+import tempfile
+import time
 
 import pytest
 import tenure
 from guide_blocks import promise
 from server_world import Running, eventually
+from tenure.agents import Agent, on_assignment
 from tenure_process import binary
 
 EXAMPLES, GUIDE = "leasing-examples", "leasing-guide"
@@ -110,22 +114,44 @@ def _(block, world):
     assert eventually(take_over).agent_id == "coordinator-2"
 
 
-@promise(EXAMPLES, 6, "each step is tried as often as its retry says, the second after the first")
-def _(block, world):
-    import pathlib, tempfile
+def step(name, done, failures=0):
+    """An agent that fails so often on its step, and then completes it."""
 
+    @Agent(name)
+    class Step:
+        @on_assignment
+        async def handle(self, intent):
+            done.append((name, time.monotonic()))
+            if len([one for one, _ in done if one == name]) <= failures:
+                raise ConnectionError("not yet")
+            return {"by": name}
+
+    class Completing(Step):
+        async def _handle(self, kind, intent, details):
+            patch = await super()._handle(kind, intent, details)
+            if kind in ("assignment", "retry"):
+                now = self.client.get_intent(intent.id)
+                if now.status == "draft":
+                    now = self.client.set_status(intent.id, now.version, "active")
+                self.client.set_status(intent.id, now.version, "completed")
+            return patch
+
+    return Completing
+
+
+@promise(EXAMPLES, 6, "a failed step is tried again after its delay, and the next one waits for it")
+def _(block, world):
+    done = []
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "pipeline.yaml")
         path.write_text(block.code)
         command = [binary(), "workflow", "run", str(path), "--url", world.url]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        with Running(step("fetcher", done, failures=1), world.url), Running(step("processor", done), world.url):
+            run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run
-    intents = {intent.title: intent for intent in world.agent("x").list_intents()}
-    fetch, process = intents["Fetch Data"], intents["Process Data"]
-    assert process.depends_on == [fetch.id]
-    policies = [world.agent("x").request("GET", f"/intents/{one.id}/retry-policy") for one in (fetch, process)]
-    assert [(p["strategy"], p["base_delay_ms"]) for p in policies] == [("exponential", 2000), ("linear", 1000)]
-    return f"max_retries {[p['max_retries'] for p in policies]}"
+    assert [name for name, _ in done] == ["fetcher", "fetcher", "processor"]
+    assert done[1][1] - done[0][1] >= 1.9, "the base delay is two seconds"
+    return "one failure, again after 2 s, then the second step; exit code 0"
 
 
 @promise(GUIDE, 1, "the same scope goes from A to B only after A's release")
