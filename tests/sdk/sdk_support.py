@@ -1,5 +1,6 @@
 """What the tests of the Python package share: programs that run in processes of their own, and a network that fails."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,13 @@ class Program:
     def __init__(self, text, *arguments):
         command = [sys.executable, "-u", "-c", textwrap.dedent(text), *map(str, arguments)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def line(self):

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::FromRef;
-use axum::routing::{delete, get, patch, post};
+use axum::routing::{any, delete, get, patch, post};
 
 use self::hub::Hub;
 use super::App;
@@ -55,7 +55,8 @@ pub(crate) fn routes(app: App) -> Router {
         .merge(lease_routes())
         .merge(people_routes())
         .merge(rest::left_out())
-        .fallback(rest::not_found)
+        // A route, not a fallback: another door answers for everything else below `/api`.
+        .route("/{*rest}", any(rest::not_found))
         .method_not_allowed_fallback(rest::method_not_allowed);
     Router::new()
         .route("/.well-known/openintent.json", get(rest::discovery))
