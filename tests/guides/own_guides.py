@@ -1,11 +1,13 @@
 """What the project's own guides promise, block by block."""
 
+import json
 import os
 import subprocess
 
 import tenure
 from guide_blocks import promise
 from server_world import Running, eventually
+from tenure import conductor
 from tenure_process import binary
 
 
@@ -129,6 +131,60 @@ def _(block, world):
 @promise("guide/locks", 4, "cleans up")
 def _(block, world):
     assert world.shell(block.code).returncode == 0
+
+
+@promise("guide/tasks", 1, "is a definition that the server keeps")
+def _(block, world):
+    definition = json.loads(block.code)
+    world.metadata.register_task_def(definition)
+    kept = world.metadata.get_task_def("resize")
+    assert {name: kept[name] for name in definition} == definition
+
+
+@promise("guide/tasks", 2, "a computation longer than the response timeout keeps its task")
+def _(block, world):
+    space, _ = world.python(block)
+    flow = world.workflows.get_workflow(space["workflow_id"])
+    assert (flow["status"], len(flow["tasks"])) == ("COMPLETED", 1), flow
+    assert flow["tasks"][0]["outputData"] == {"resized": "a.png"}
+    return "3 s of pure Python under a response timeout of 2 s: one attempt"
+
+
+@promise("guide/tasks", 3, "work in pieces starts at 0 and ends complete")
+def _(block, world):
+    space, _ = world.python(block)
+    world.define("count")
+    with world.working(space["count"]):
+        flow = world.ended(world.start("count", total=250))
+    task = flow["tasks"][-1]
+    assert (task["pollCount"], task["outputData"]) == (4, {"counted": 300})
+
+
+@promise("guide/tasks", 4, "the environment of one worker is stronger than that of all")
+def _(block, world):
+    assert shell(block, world).stdout.strip() == "False"
+
+
+@promise("guide/workflows", 1, "is a workflow that the server keeps")
+def _(block, world):
+    world.metadata.register_workflow_def(json.loads(block.code))
+
+
+@promise("guide/workflows", 2, "tasks are retried as their definitions say")
+def _(block, world):
+    world.python(block)
+    assert world.metadata.get_task_def("fetch")["retryCount"] == 2
+
+
+@promise("guide/workflows", 3, "a failed attempt is repeated, and the next step gets what the first one made")
+def _(block, world):
+    conductor.worker._decorated.clear()
+    space, printed = world.python(block)
+    flow = world.workflows.get_workflow(space["workflow_id"])
+    assert printed.strip() == "COMPLETED"
+    statuses = [(task["referenceTaskName"], task["status"]) for task in flow["tasks"]]
+    assert statuses == [("fetch", "FAILED"), ("fetch", "COMPLETED"), ("process", "COMPLETED")]
+    assert flow["tasks"][-1]["outputData"] == {"words": 3}
 
 
 @promise("guide/agents", 1, "is an agent: assigned work under its lease, and free scopes")

@@ -34,12 +34,12 @@ def locks():
     world.close()
 
 
-@pytest.mark.parametrize("name", ["quickstart", "leasing", "locks", "agents"])
+@pytest.mark.parametrize("name", ["quickstart", "leasing", "locks", "tasks", "workflows", "agents"])
 def test_every_guide_is_there(name):
     assert guide_blocks.read(FOLDER / f"{name}.md")
 
 
-WITH_SERVER = ("quickstart", "leasing", "agents")
+WITH_SERVER = ("quickstart", "leasing", "agents", "tasks", "workflows")
 
 
 @pytest.mark.parametrize("block", [block for name in WITH_SERVER for block in blocks(name)])

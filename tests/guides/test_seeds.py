@@ -7,6 +7,7 @@ import guide_blocks
 import pytest
 import seed_intents  # noqa: F401  (these make the promises)
 import seed_locks  # noqa: F401
+import seed_tasks  # noqa: F401
 from locks_world import Locks
 from server_world import ServerWorld
 
@@ -14,6 +15,7 @@ FOLDER = os.environ.get("TENURE_SEEDS")
 #: Which document is about what, told by its first words.
 ABOUT = {
     "# Distributed Locks": "locks",
+    "# Task Lease Extension": "tasks",
     "Lease Contention": "leasing-examples",
     "Why Leasing": "leasing-guide",
 }
@@ -67,3 +69,8 @@ def test_the_examples_of_leasing_are_true(block, world):
 @pytest.mark.parametrize("block", blocks("leasing-guide"))
 def test_the_guide_to_leasing_is_true(block, world):
     guide_blocks.keep(block, world, "leasing-guide")
+
+
+@pytest.mark.parametrize("block", blocks("tasks"))
+def test_the_document_about_tasks_is_true(block, world):
+    guide_blocks.keep(block, world, "tasks")
