@@ -74,6 +74,10 @@ impl Writer {
             self.renewals.keep(changes, now);
             None
         };
+        // Before the answers: who has one finds its event in the feed.
+        if let Some(batch) = committed {
+            self.feed.publish(batch);
+        }
         for job in jobs.drain(..) {
             job.answer();
         }
@@ -82,9 +86,6 @@ impl Writer {
         }
         for (waiter, tasks) in polled {
             self.waits.settle_poll(waiter, tasks);
-        }
-        if let Some(batch) = committed {
-            self.feed.publish(batch);
         }
         match self.renewals.due() {
             Some(due) if due <= now => self.write_renewals(),
