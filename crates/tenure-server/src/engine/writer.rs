@@ -1,4 +1,4 @@
-//! Owns the one thread that decides: takes the line, stamps the time, applies, commits, answers, publishes.
+//! Owns the one thread that decides: takes the line, stamps the time, applies, commits, publishes, answers.
 //!
 //! Nothing leaves before the changes it rests on are committed. The one exception is a renewal that keeps its ttl: recovery
 //! extends every lease by its ttl, so the promise holds also when the write is lost (L13). A commit that fails stops the
