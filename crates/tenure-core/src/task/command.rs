@@ -122,11 +122,26 @@ pub enum Outcome {
     Unknown,
 }
 
+/// What was late about an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// The task is over: answered, timed out or canceled.
+    Ended,
+    /// Another attempt holds it.
+    Held,
+    /// It was given back, and nobody holds it.
+    GivenBack,
+    /// The whole run is over.
+    RunOver,
+}
+
 /// The answer to [`Update`].
 #[derive(Debug)]
 pub struct Updated {
     /// What became of it.
     pub outcome: Outcome,
+    /// What was late about it, if it was late.
+    pub late: Option<Late>,
     /// The next task.
     pub next: Option<Box<TaskView>>,
 }

@@ -11,7 +11,7 @@ use crate::ledger::keep::Cause;
 use crate::ledger::tasks::{Ends, queue_of, task_event};
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{LOG_BYTES_MAX, LOGS_PER_TASK_MAX, LOGS_PER_UPDATE_MAX};
-use crate::task::command::{Act, AddLog, Claimant, Outcome, QueueName, TaskView, Update, UpdateStep, Updated};
+use crate::task::command::{Act, AddLog, Claimant, Late, Outcome, QueueName, TaskView, Update, UpdateStep, Updated};
 use crate::task::{Log, Status, Task};
 use crate::{Holder, Resource, Token};
 
@@ -30,8 +30,10 @@ impl Command for Update {
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Updated {
         let Some(task) = ledger.tasks.all.get(&self.task) else {
-            return Updated { outcome: ledger.late_for_unknown(turn, &self), next: None };
+            let outcome = ledger.late_for_unknown(turn, &self);
+            return Updated { outcome, late: (outcome == Outcome::Late).then_some(Late::RunOver), next: None };
         };
+        let late = lateness(task);
         let queue = queue_of(task);
         let is_end = matches!(self.act, Act::End { .. });
         let outcome = match voice_of(task, &self) {
@@ -39,7 +41,16 @@ impl Command for Update {
             voice => ledger.hear(turn, self.task, voice, self.by, self.act, self.logs),
         };
         let next = self.next.filter(|_| is_end).and_then(|by| ledger.next_for(turn, &queue, &by));
-        Updated { outcome, next }
+        Updated { outcome, late: (outcome == Outcome::Late).then_some(late), next }
+    }
+}
+
+/// What a word about this task is late by, if it is not its holder's.
+fn lateness(task: &Task) -> Late {
+    match task.token {
+        _ if task.status.is_over() => Late::Ended,
+        Some(_) => Late::Held,
+        None => Late::GivenBack,
     }
 }
 
@@ -140,9 +151,10 @@ impl Ledger {
     /// A word that came too late: nothing changes, and the event says who was late.
     fn late(&mut self, turn: &mut Turn<'_>, id: TaskId, by: Option<&Holder>, act: &Act) -> Outcome {
         let Some(task) = self.tasks.all.get(&id) else { return Outcome::Unknown };
-        let reason = match &task.worker {
-            _ if task.status.is_over() => format!("{} after the task was {}", said(act), task.status.as_str()),
-            Some(worker) if task.token.is_some() => format!("{} while {worker} holds the task", said(act)),
+        let reason = match (lateness(task), &task.worker) {
+            (Late::Ended, _) => format!("{} after the task was {}", said(act), task.status.as_str()),
+            (Late::Held, Some(worker)) => format!("{} while {worker} holds the task", said(act)),
+            (Late::Held, None) => format!("{} while another worker holds the task", said(act)),
             _ => format!("{} after the task was given back", said(act)),
         };
         let event = task_event(EventKind::TaskLate, turn.now(), task);

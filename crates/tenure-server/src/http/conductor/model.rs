@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tenure_core::Timestamp;
 use tenure_core::flow::command::FlowView;
 use tenure_core::flow::{Archived, Flow, Op, Plan};
 use tenure_core::task::command::TaskView;
 use tenure_core::task::{Log, Task, TaskRules, to_value};
+use tenure_core::{Timestamp, Token};
 
 /// A task on the wire.
 #[derive(Serialize)]
@@ -42,6 +42,9 @@ pub(super) struct WireTask<'a> {
     callback_after_seconds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     worker_id: Option<&'a str>,
+    /// The fencing number of the lease on it; clients that do not know it pass over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<Token>,
     output_data: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<&'a str>,
@@ -114,6 +117,7 @@ impl<'a> WireTask<'a> {
             reason_for_incompletion: task.reason(),
             callback_after_seconds: task.callback_s,
             worker_id: task.worker.as_ref().map(|worker| worker.as_str()),
+            token: task.token,
             output_data: &task.output,
             domain: task.domain.as_deref(),
             rate_limit_per_frequency: rate.map_or(0, |rate| rate.count),

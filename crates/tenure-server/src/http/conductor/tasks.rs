@@ -1,14 +1,15 @@
 //! Owns polls and updates of tasks, and looks at them.
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tenure_core::Token;
 use tenure_core::id::{FlowId, TaskId};
 use tenure_core::task::command::{
-    Act, AddLog, Claimant, GetTask, GotTask, Outcome, Poll, QueueName, Update, UpdateStep,
+    Act, AddLog, Claimant, GetTask, GotTask, Late, Outcome, Poll, QueueName, Update, UpdateStep, Updated,
 };
 use tenure_core::task::{Json, Log, Status, empty_object, to_json};
 
@@ -20,6 +21,8 @@ use super::params::Params;
 use super::{runs, workflows};
 use crate::http::{App, reply};
 
+/// Says in the answer to an update that the task was not the worker's any more.
+const LEASE_HEADER: HeaderName = HeaderName::from_static("tenure-lease");
 /// How long a poll may wait.
 const POLL_MS_MAX: i64 = 5_000;
 /// How long a single poll waits when it does not say.
@@ -91,6 +94,8 @@ struct TaskResult {
     output_data: Option<Box<RawValue>>,
     logs: Option<Vec<LogDoc>>,
     extend_lease: Option<bool>,
+    /// The lease that the worker relies on, where it knows it.
+    token: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -133,7 +138,14 @@ impl TaskResult {
             .iter()
             .flatten()
             .filter_map(|log| Some(Log { line: log.log.as_deref()?.into(), at: log.created_time.unwrap_or(0) }));
-        Ok(Update { task, by: worker, token: None, act: self.act()?, logs: logs.collect(), next })
+        Ok(Update {
+            task,
+            by: worker,
+            token: self.token.map(Token::from_u64),
+            act: self.act()?,
+            logs: logs.collect(),
+            next,
+        })
     }
 }
 
@@ -168,7 +180,9 @@ pub(crate) async fn update(State(app): State<App>, asker: Asker, body: Body) -> 
     let updated = app.engine().update(result.update(&app, &asker, task, false)?).await?;
     match updated.outcome {
         Outcome::Unknown => Err(unknown()),
-        Outcome::Taken | Outcome::Late => Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id)),
+        Outcome::Taken | Outcome::Late => {
+            Ok(telling(&updated, reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id)))
+        }
     }
 }
 
@@ -178,14 +192,33 @@ pub(crate) async fn update_and_next(State(app): State<App>, asker: Asker, body: 
     result.check()?;
     let act = result.act()?;
     let Ok(task) = result.task_id.as_deref().unwrap_or_default().parse() else {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+        return Ok(telling(&NEVER_GIVEN, StatusCode::NO_CONTENT.into_response()));
     };
     let with_next = matches!(act, Act::End { .. });
     let updated = app.engine().update(result.update(&app, &asker, task, with_next)?).await?;
-    match updated.next {
-        Some(next) => Ok(reply::json(StatusCode::OK, &WireTask::polled(&next))),
-        None => Ok(StatusCode::NO_CONTENT.into_response()),
-    }
+    let response = match &updated.next {
+        Some(next) => reply::json(StatusCode::OK, &WireTask::polled(next)),
+        None => StatusCode::NO_CONTENT.into_response(),
+    };
+    Ok(telling(&updated, response))
+}
+
+/// What becomes of a word about an id that is none of this server's.
+const NEVER_GIVEN: Updated = Updated { outcome: Outcome::Unknown, late: None, next: None };
+
+/// Tells a worker that its word came too late, where only those look who know of it: these protocols answer a late word
+/// like any other.
+fn telling(updated: &Updated, mut response: Response) -> Response {
+    let told = match (updated.outcome, updated.late) {
+        (_, Some(Late::Ended)) => "lost; reason=task_ended",
+        (_, Some(Late::Held)) => "lost; reason=task_held",
+        (_, Some(Late::GivenBack)) => "lost; reason=task_given_back",
+        (_, Some(Late::RunOver)) => "lost; reason=workflow_over",
+        (Outcome::Unknown, None) => "lost; reason=task_unknown",
+        (Outcome::Taken | Outcome::Late, None) => return response,
+    };
+    response.headers_mut().insert(LEASE_HEADER, HeaderValue::from_static(told));
+    response
 }
 
 /// One task.
