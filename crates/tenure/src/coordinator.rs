@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::intents::{Intents, segment};
-use crate::request::in_seconds;
 
 /// A coordinator's term as the server sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,7 +45,7 @@ impl Coordinator {
         Coordinator { intents }
     }
 
-    /// Leads a portfolio.
+    /// Leads a portfolio. A term is counted in whole seconds: what is between two is rounded up.
     ///
     /// # Errors
     /// Code `held` while another one leads it.
@@ -54,7 +53,7 @@ impl Coordinator {
         self.lead(json!({ "portfolio_id": id, "scope": "portfolio" }), ttl).await
     }
 
-    /// Leads an intent.
+    /// Leads an intent. A term is counted in whole seconds: what is between two is rounded up.
     ///
     /// # Errors
     /// Code `held` while another one leads it.
@@ -68,7 +67,7 @@ impl Coordinator {
             members.insert("agent_id".to_owned(), holder.into());
             // Whoever starts a coordinator by a program answers for it.
             members.insert("supervisor_id".to_owned(), holder.into());
-            members.insert("ttl_seconds".to_owned(), in_seconds(ttl).into());
+            members.insert("ttl_seconds".to_owned(), whole_seconds(ttl).into());
         }
         let value = self.intents.request("POST", "/coordinators", Some(body), None).await?;
         self.read(value)
@@ -107,4 +106,9 @@ impl Coordinator {
             source: Some(error.into()),
         })
     }
+}
+
+/// The door reads whole seconds only.
+fn whole_seconds(ttl: Duration) -> u64 {
+    ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0))
 }

@@ -1,5 +1,12 @@
 //! The Rust SDK against the real server: what its own tests script, happens here.
 
+mod agent;
+mod blocking;
+mod coordinator;
+mod examples;
+mod state;
+mod worker;
+
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;

@@ -1,0 +1,262 @@
+//! Agents: which handler is called when, what it holds meanwhile, and what ends it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tenure::{Agent, Client, Handled, Intent, Intents, LeaseQuery, SignalKind, Status, Work};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::{client, soon};
+use crate::rig::{Rig, Server};
+
+fn members(of: Value) -> Map<String, Value> {
+    of.as_object().unwrap().clone()
+}
+
+/// An agent that runs until it is told to stop.
+struct Running {
+    stop: oneshot::Sender<()>,
+    agent: JoinHandle<Result<(), tenure::Error>>,
+}
+
+impl Running {
+    fn start(agent: Agent) -> Running {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        Running { stop, agent: tokio::spawn(agent.run(stopped)) }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        soon(self.agent).await.unwrap().unwrap();
+    }
+}
+
+async fn new_intent(author: &Intents, state: Value) -> Intent {
+    author.create("A report", "Summarise it", members(state)).await.unwrap()
+}
+
+/// Waits until the intent looks like this.
+async fn until(author: &Intents, id: &str, so: impl Fn(&Intent) -> bool) -> Intent {
+    soon(async {
+        loop {
+            let intent = author.get(id).await.unwrap();
+            if so(&intent) {
+                return intent;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+/// The active leases on an intent.
+async fn held(client: &Client, id: &str) -> usize {
+    let query = LeaseQuery::default().resource(format!("intent:{id}/*")).status(Status::Active);
+    client.leases(&query).await.unwrap().leases.len()
+}
+
+async fn until_free(client: &Client, id: &str) {
+    soon(async {
+        while held(client, id).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// Sends a word when it is dropped.
+struct OnDrop(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send("dropped");
+    }
+}
+
+/// Works for ever, says that it began, and says that it was dropped.
+fn endless(server: &Server) -> (Agent, mpsc::UnboundedReceiver<&'static str>) {
+    let (told, heard) = mpsc::unbounded_channel();
+    let agent = Agent::new(client(server, "slow").intents()).ttl(Duration::from_secs(1)).on_assignment(move |_| {
+        let told = told.clone();
+        async move {
+            let _dropped = OnDrop(told.clone());
+            let _ = told.send("began");
+            std::future::pending().await
+        }
+    });
+    (agent, heard)
+}
+
+/// An agent all of whose handlers say that they were called.
+fn talkative(server: &Server) -> (Agent, mpsc::UnboundedReceiver<String>) {
+    let (told, heard) = mpsc::unbounded_channel();
+    let says = move |word: &'static str, fails: bool| {
+        let told = told.clone();
+        move |work: Work| {
+            let _ = told.send(match &work.signal {
+                SignalKind::Retried { attempt, last_error } => format!("{word} {attempt} {last_error}"),
+                SignalKind::LeaseAvailable { scope } => format!("{word} {scope}"),
+                SignalKind::StateChanged { old, new } => format!("{word} {} {}", old["colour"], new["colour"]),
+                _ => word.to_owned(),
+            });
+            let handled: Handled = if fails { Err("out of paper".into()) } else { Ok(Map::new()) };
+            async move { handled }
+        }
+    };
+    let agent = Agent::new(client(server, "listener").intents())
+        .on_assignment(says("assigned", true))
+        .on_retry(says("retried", false))
+        .on_lease_available("review", says("available", false))
+        .on_state_change(["colour"], says("changed", false))
+        .on_complete(says("complete", false));
+    (agent, heard)
+}
+
+#[tokio::test]
+async fn every_handler_is_called_for_its_signal() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let (author, other) = (client(&server, "author"), client(&server, "other"));
+    let intents = author.intents();
+    let intent = new_intent(&intents, json!({ "colour": "red" })).await;
+    let policy = json!({ "strategy": "fixed", "max_retries": 2, "base_delay_ms": 50, "max_delay_ms": 1000 });
+    let path = format!("/intents/{}", intent.id);
+    intents.request("PUT", &format!("{path}/retry-policy"), Some(policy), None).await.unwrap();
+    intents.assign(&intent.id, "listener").await.unwrap();
+    let (agent, mut heard) = talkative(&server);
+    let running = Running::start(agent);
+
+    assert_eq!(soon(heard.recv()).await.unwrap(), "assigned");
+    let retried = soon(heard.recv()).await.unwrap();
+    assert!(retried.starts_with("retried 1") && retried.contains("out of paper"), "{retried}");
+    until_free(&author, &intent.id).await;
+
+    intents.patch_state(&intent.id, &members(json!({ "shape": "round" })), tenure::Expected::Any, None).await.unwrap();
+    intents.patch_state(&intent.id, &members(json!({ "colour": "blue" })), tenure::Expected::Any, None).await.unwrap();
+    assert_eq!(soon(heard.recv()).await.unwrap(), "changed \"red\" \"blue\"", "and nothing for the other member");
+
+    let scope = tenure::Acquire::one(format!("intent:{}/review", intent.id));
+    other.acquire(scope).await.unwrap().release().await.unwrap();
+    assert_eq!(soon(heard.recv()).await.unwrap(), "available review");
+
+    for status in ["active", "completed"] {
+        let version = intents.get(&intent.id).await.unwrap().version.to_string();
+        let body = json!({ "status": status });
+        intents.request("POST", &format!("{path}/status"), Some(body), Some(version)).await.unwrap();
+    }
+    assert_eq!(soon(heard.recv()).await.unwrap(), "complete");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_assigned_handler_holds_the_intent_and_what_it_gives_is_written() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    let intent = new_intent(&author.intents(), json!({})).await;
+    author.intents().assign(&intent.id, "summariser").await.unwrap();
+    let watcher = author.clone();
+    let agent = Agent::new(client(&server, "summariser").intents()).on_assignment(move |work: Work| {
+        let watcher = watcher.clone();
+        async move {
+            let whole = held(&watcher, &work.intent.id).await;
+            let scope = work.acquire("summary", Duration::from_secs(60)).await?;
+            let both = held(&watcher, &work.intent.id).await;
+            scope.release().await?;
+            Ok(members(json!({ "whole": whole, "both": both, "holder": work.lease.unwrap().holder() })))
+        }
+    });
+    let running = Running::start(agent);
+    let written = until(&author.intents(), &intent.id, |intent| intent.state.contains_key("whole")).await;
+    assert_eq!(Value::from(written.state), json!({ "whole": 1, "both": 2, "holder": "summariser" }));
+    until_free(&author, &intent.id).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_handler_is_dropped_when_its_lease_is_lost_and_nothing_is_written() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    let intent = new_intent(&author.intents(), json!({})).await;
+    author.intents().assign(&intent.id, "slow").await.unwrap();
+    let (agent, mut heard) = endless(&server);
+    let running = Running::start(agent);
+    assert_eq!(soon(heard.recv()).await, Some("began"));
+    let query = LeaseQuery::default().resource(format!("intent:{}/*", intent.id));
+    let lease = author.leases(&query).await.unwrap().leases.remove(0);
+    author.revoke(lease.id, "a test").await.unwrap();
+    assert_eq!(soon(heard.recv()).await, Some("dropped"));
+    running.stop().await;
+    assert_eq!(author.intents().get(&intent.id).await.unwrap().version, intent.version);
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_finish_in_time_is_dropped_and_its_lease_is_given_back() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    let intent = new_intent(&author.intents(), json!({})).await;
+    author.intents().assign(&intent.id, "slow").await.unwrap();
+    let (agent, mut heard) = endless(&server);
+    let running = Running::start(agent.ttl(Duration::from_secs(600)).drain(Duration::from_millis(50)));
+    assert_eq!(soon(heard.recv()).await, Some("began"));
+    running.stop().await;
+    assert_eq!(soon(heard.recv()).await, Some("dropped"));
+    assert_eq!(held(&author, &intent.id).await, 0, "not after its ttl of ten minutes, but now");
+}
+
+#[tokio::test]
+async fn a_failed_handler_is_reported_and_gives_the_lease_back() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    let intent = new_intent(&author.intents(), json!({})).await;
+    author.intents().assign(&intent.id, "listener").await.unwrap();
+    let (agent, mut heard) = talkative(&server);
+    let running = Running::start(agent);
+    assert_eq!(soon(heard.recv()).await.unwrap(), "assigned");
+    let path = format!("/intents/{}/failures", intent.id);
+    let reported = soon(async {
+        loop {
+            let answer = author.intents().request("GET", &path, None, None).await.unwrap().to_string();
+            if answer.contains("out of paper") {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(reported.await.contains("listener"));
+    until_free(&author, &intent.id).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_without_leases_takes_none() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    let intent = new_intent(&author.intents(), json!({})).await;
+    author.intents().assign(&intent.id, "free").await.unwrap();
+    let watcher = author.clone();
+    let agent =
+        Agent::new(client(&server, "free").intents()).without_leases().on_assignment(move |work: Work| {
+            let watcher = watcher.clone();
+            async move {
+                Ok(members(json!({ "held": held(&watcher, &work.intent.id).await, "given": work.lease.is_some() })))
+            }
+        });
+    let running = Running::start(agent);
+    let written = until(&author.intents(), &intent.id, |intent| intent.state.contains_key("held")).await;
+    assert_eq!(Value::from(written.state), json!({ "held": 0, "given": false }));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_without_a_name_is_refused() {
+    let nameless = Client::builder().build().unwrap();
+    let error = Agent::new(nameless.intents()).run(std::future::pending()).await.unwrap_err();
+    assert!(error.to_string().contains("needs a name"), "{error}");
+}

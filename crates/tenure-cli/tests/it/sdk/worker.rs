@@ -1,0 +1,241 @@
+//! Workers: what a function is given, how its task is kept, and what ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tenure::{Outcome, TaskContext, TaskType, Tasks, Worker};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::{client, soon};
+use crate::rig::{Rig, Server};
+
+fn members(of: Value) -> Map<String, Value> {
+    of.as_object().unwrap().clone()
+}
+
+/// A worker that runs until it is told to stop.
+struct Running {
+    stop: oneshot::Sender<()>,
+    worker: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(server: &Server, kinds: impl IntoIterator<Item = TaskType>) -> Running {
+        let worker = Worker::new(client(server, "worker-1")).drain(Duration::from_secs(2));
+        let worker = kinds.into_iter().fold(worker, Worker::task);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        Running { stop, worker: tokio::spawn(worker.run(stopped)) }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        soon(self.worker).await.unwrap();
+    }
+}
+
+/// Defines a task with these rules and starts a workflow that has only it; its id.
+async fn start(tasks: &Tasks, name: &str, rules: Value, more: Value) -> String {
+    let mut definition = members(json!({ "name": name, "retryCount": 0, "responseTimeoutSeconds": 30 }));
+    definition.extend(members(rules));
+    tasks.request("POST", "/metadata/taskdefs", Some(json!([definition]))).await.unwrap();
+    let step = json!({ "name": name, "taskReferenceName": "it", "type": "SIMPLE",
+        "inputParameters": { "n": "${workflow.input.n}" } });
+    let flow = json!({ "name": name, "version": 1, "schemaVersion": 2, "tasks": [step] });
+    tasks.request("PUT", "/metadata/workflow", Some(json!([flow]))).await.unwrap();
+    let mut body = members(json!({ "name": name, "input": { "n": 7 } }));
+    body.extend(members(more));
+    tasks.request("POST", "/workflow", Some(body.into())).await.unwrap().as_str().unwrap().to_owned()
+}
+
+async fn workflow(tasks: &Tasks, id: &str) -> Value {
+    tasks.request("GET", &format!("/workflow/{id}?includeTasks=true"), None).await.unwrap()
+}
+
+/// The workflow after its end.
+async fn ended(tasks: &Tasks, id: &str) -> Value {
+    soon(async {
+        loop {
+            let flow = workflow(tasks, id).await;
+            if flow["status"] != "RUNNING" {
+                return flow;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+/// Never done: says that it began, and a task of its own says how the lease was lost. The function itself says when it is
+/// dropped.
+fn endless(name: &str) -> (TaskType, mpsc::UnboundedReceiver<String>) {
+    struct OnDrop(mpsc::UnboundedSender<String>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped".to_owned());
+        }
+    }
+    let (told, heard) = mpsc::unbounded_channel();
+    let kind = TaskType::new(name, move |context: TaskContext| {
+        let told = told.clone();
+        async move {
+            let _dropped = OnDrop(told.clone());
+            let _ = told.send("began".to_owned());
+            let lost = context.lost();
+            tokio::spawn(async move { told.send(format!("lost: {}", lost.await)) });
+            std::future::pending().await
+        }
+    });
+    (kind, heard)
+}
+
+/// What the function and its task say at the end, in whatever order.
+async fn last_words(heard: &mut mpsc::UnboundedReceiver<String>) -> String {
+    let mut words = [soon(heard.recv()).await.unwrap(), soon(heard.recv()).await.unwrap()];
+    words.sort();
+    assert_eq!(words[0], "dropped");
+    words[1].clone()
+}
+
+#[tokio::test]
+async fn a_function_gets_its_input_and_sends_its_output_and_its_logs() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "double", json!({}), json!({})).await;
+    let double = TaskType::new("double", |context: TaskContext| async move {
+        context.add_log("doubling");
+        let n = context.task().input_data["n"].as_u64().unwrap();
+        Outcome::Completed(members(json!({ "n": 2 * n })))
+    });
+    let running = Running::start(&server, [double]);
+    let flow = ended(&tasks, &id).await;
+    assert_eq!((&flow["status"], &flow["tasks"][0]["outputData"]["n"]), (&"COMPLETED".into(), &14.into()));
+    assert_eq!(flow["tasks"][0]["workerId"], "worker-1");
+    let path = format!("/tasks/{}/log", flow["tasks"][0]["taskId"].as_str().unwrap());
+    assert_eq!(tasks.request("GET", &path, None).await.unwrap()[0]["log"], "doubling");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn work_in_pieces_counts_its_polls_from_zero() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "pieces", json!({}), json!({})).await;
+    let pieces = TaskType::new("pieces", |context: TaskContext| async move {
+        let output = members(json!({ "piece": context.poll_count() }));
+        match context.poll_count() {
+            0 | 1 => Outcome::InProgress { callback_after: Duration::ZERO, output },
+            _ => Outcome::Completed(output),
+        }
+    });
+    let running = Running::start(&server, [pieces]);
+    let flow = ended(&tasks, &id).await;
+    assert_eq!((&flow["tasks"][0]["pollCount"], &flow["tasks"][0]["outputData"]["piece"]), (&3.into(), &2.into()));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_is_repeated_with_its_count_and_a_hopeless_one_is_not() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let rules = json!({ "retryCount": 3, "retryDelaySeconds": 0 });
+    let again = start(&tasks, "again", rules.clone(), json!({})).await;
+    let hopeless = start(&tasks, "hopeless", rules, json!({})).await;
+    let kinds = [
+        TaskType::new("again", |context: TaskContext| async move {
+            match context.retry_count() {
+                0 => Outcome::Failed("out of paper".to_owned()),
+                count => Outcome::Completed(members(json!({ "count": count }))),
+            }
+        }),
+        TaskType::new("hopeless", |_| async { Outcome::FailedForGood("no printer".to_owned()) }),
+    ];
+    let running = Running::start(&server, kinds);
+    let flow = ended(&tasks, &again).await;
+    assert_eq!(flow["tasks"][0]["reasonForIncompletion"], "out of paper");
+    assert_eq!(flow["tasks"][1]["outputData"]["count"], 1);
+    let flow = ended(&tasks, &hopeless).await;
+    assert_eq!(flow["tasks"].as_array().unwrap().len(), 1, "{flow:#}");
+    assert_eq!(flow["tasks"][0]["status"], "FAILED_WITH_TERMINAL_ERROR");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_run_at_the_same_time_than_allowed_and_only_of_their_domain() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (inside, peak) = (Arc::clone(&now), Arc::clone(&most));
+    let gate = TaskType::new("gate", move |_| {
+        let (now, most) = (Arc::clone(&inside), Arc::clone(&peak));
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Outcome::Completed(Map::new())
+        }
+    });
+    let mut flows = Vec::new();
+    for _ in 0..9 {
+        flows.push(start(&tasks, "gate", json!({}), json!({ "taskToDomain": { "gate": "dev" } })).await);
+    }
+    let elsewhere = start(&tasks, "gate", json!({}), json!({})).await;
+    let running = Running::start(&server, [gate.domain("dev").concurrency(3)]);
+    for id in flows {
+        assert_eq!(ended(&tasks, &id).await["status"], "COMPLETED");
+    }
+    assert_eq!((most.load(Ordering::SeqCst), now.load(Ordering::SeqCst)), (3, 0));
+    assert_eq!(workflow(&tasks, &elsewhere).await["tasks"][0]["status"], "SCHEDULED");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_is_kept_for_several_response_timeouts() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
+    let slow = TaskType::new("slow", |_| async {
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        Outcome::Completed(Map::new())
+    });
+    let running = Running::start(&server, [slow]);
+    let flow = ended(&tasks, &id).await;
+    assert_eq!((&flow["status"], flow["tasks"].as_array().unwrap().len()), (&"COMPLETED".into(), 1));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_function_without_extension_is_dropped_before_the_server_takes_its_task() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
+    let (slow, mut heard) = endless("slow");
+    let running = Running::start(&server, [slow.extend_lease(false)]);
+    assert_eq!(soon(heard.recv()).await.unwrap(), "began");
+    assert_eq!(last_words(&mut heard).await, "lost: no extension was accepted in time");
+    assert_eq!(workflow(&tasks, &id).await["tasks"][0]["status"], "IN_PROGRESS", "told before the server took it back");
+    assert_eq!(ended(&tasks, &id).await["tasks"][0]["status"], "TIMED_OUT");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_finish_in_time_is_dropped_when_the_worker_stops() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    start(&tasks, "slow", json!({}), json!({})).await;
+    let (slow, mut heard) = endless("slow");
+    let running = Running::start(&server, [slow]);
+    assert_eq!(soon(heard.recv()).await.unwrap(), "began");
+    running.stop().await;
+    assert_eq!(soon(heard.recv()).await.unwrap(), "dropped");
+}
