@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{actor, backup, check, completions, help, hooks, issue, key, lease, lock, run, serve, workflow};
+use crate::commands::{
+    actor, backup, check, completions, help, hooks, issue, key, lease, lock, run, serve, task, wf, workflow,
+};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     Hooks(hooks::Args),
     /// Make, list and work on issues that live in a git repository
     Issue(issue::Args),
+    /// Look at tasks that workers poll: who runs what, for how long
+    Task(task::Args),
+    /// Start, list, look at and terminate runs of registered workflows
+    Wf(wf::Args),
     /// Check, run and look at workflow files
     Workflow(workflow::Args),
     /// Make API keys for a server that can be reached from elsewhere

@@ -13,4 +13,6 @@ pub(crate) mod lock;
 pub(crate) mod offline;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod task;
+pub(crate) mod wf;
 pub(crate) mod workflow;

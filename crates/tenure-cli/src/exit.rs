@@ -31,7 +31,7 @@ Exit codes of every tenure command, the same with and without --json:
     0  done
     1  something else went wrong; the message says what
     2  wrong usage: an unknown flag, a value that cannot be read, a field the server refused
-    3  not found: no such lease, lock, key or repository
+    3  not found: no such lease, lock, task, workflow, key or repository
     4  conflict: held by somebody else, closed after a lost holder, would deadlock, or not yours
     5  unavailable: the server or the git remote cannot be reached, or has too much to do
    75  lost: the lease ended before this command was done with it

@@ -40,6 +40,8 @@ fn run(cli: &Cli, output: Output) -> Outcome {
     match &cli.command {
         Command::Serve(args) => commands::serve::run(args, output),
         Command::Run(args) => block_on(commands::run::run(args, output)),
+        Command::Task(args) => block_on(commands::task::run(args, output)),
+        Command::Wf(args) => block_on(commands::wf::run(args, output)),
         Command::Workflow(args) => block_on(commands::workflow::run(args, output)),
         Command::Lease(args) => block_on(commands::lease::run(args, output)),
         Command::Lock(args) => commands::lock::run(args, output),

@@ -33,7 +33,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 fn refusal(refused: &Refused) -> Failure {
     let problem = &refused.problem;
-    let mut failure = Failure::new(exit(&refused.why), problem.code.as_str(), refused.to_string());
+    let exit = exit(&refused.why, &problem.code);
+    let mut failure = Failure::new(exit, problem.code.as_str(), refused.to_string());
     failure.details = problem.more.clone();
     failure.details.remove("type");
     failure.details.insert("status".to_owned(), Value::from(problem.status));
@@ -55,7 +56,7 @@ fn refusal(refused: &Refused) -> Failure {
     }
 }
 
-fn exit(why: &Refusal) -> Exit {
+fn exit(why: &Refusal, code: &str) -> Exit {
     match why {
         Refusal::Held(_)
         | Refusal::WouldDeadlock { .. }
@@ -68,6 +69,9 @@ fn exit(why: &Refusal) -> Exit {
         Refusal::BadRequest { .. } => Exit::USAGE,
         Refusal::Unauthorized | Refusal::Forbidden => Exit::DENIED,
         Refusal::Overloaded | Refusal::Unavailable => Exit::UNAVAILABLE,
+        // What the other doors say without a word of its own.
+        _ if code == "not_found" => Exit::NOT_FOUND,
+        _ if code == "conflict" => Exit::CONFLICT,
         _ => Exit::FAILURE,
     }
 }

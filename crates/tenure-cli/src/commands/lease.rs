@@ -242,7 +242,7 @@ fn print_check(check: &Check, output: Output) -> Exit {
     if check.free { Exit::OK } else { Exit::CONFLICT }
 }
 
-fn json_object(text: &str) -> Result<Value, String> {
+pub(crate) fn json_object(text: &str) -> Result<Value, String> {
     match serde_json::from_str(text) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err("it is not a JSON object, such as {\"run\": 7}".to_owned()),

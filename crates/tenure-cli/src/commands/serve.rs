@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// How long ended leases and events are kept: an age, a size, or both, such as 30d,10GB
     #[arg(long, value_name = "AGE,SIZE", default_value = "30d,10GB", value_parser = retain, env = "TENURE_RETAIN")]
     retain: Retain,
+    /// How much longer than its response timeout a polled task is held: what heartbeats of workers may be late by
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = task_grace, env = "TENURE_TASK_GRACE")]
+    task_grace: Duration,
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> Outcome {
@@ -109,7 +112,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
         }
         _ => None,
     };
-    Ok(Config { access, tls, ..Config::default() })
+    Ok(Config { access, tls, task_grace: args.task_grace, ..Config::default() })
 }
 
 /// The line that says the server is ready; whoever started it on port 0 reads the address here.
@@ -164,6 +167,17 @@ fn retain(text: &str) -> Result<Retain, String> {
         }
     }
     Ok(retain)
+}
+
+/// Longer would only hide workers that are gone.
+const TASK_GRACE_MAX: Duration = Duration::from_secs(60);
+
+fn task_grace(text: &str) -> Result<Duration, String> {
+    let grace = span::parse(text)?;
+    if grace > TASK_GRACE_MAX {
+        return Err(format!("it is at most {}", span::format(TASK_GRACE_MAX)));
+    }
+    Ok(grace)
 }
 
 fn in_ms(age: Duration) -> u64 {

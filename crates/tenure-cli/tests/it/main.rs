@@ -7,4 +7,5 @@ mod rig;
 mod run;
 mod sdk;
 mod serving;
+mod tasks;
 mod usage;

@@ -9,13 +9,15 @@ use serde_json::{Map, Value, json};
 use tenure_core::change::RecordId;
 use tenure_core::flow::command::ListFlows;
 use tenure_core::flow::{Flow, Plan};
+use tenure_core::task::command::{ListTasks, TaskView};
 use tenure_core::task::to_value;
 
 use super::asker::Asker;
 use super::body::Body;
 use super::fault::Fault;
+use super::model::{self, WireTask};
 use super::params::Params;
-use super::{model, runs};
+use super::runs;
 use crate::http::{App, reply};
 
 /// How many runs that are over one search looks at.
@@ -24,7 +26,9 @@ const LOOKED_AT_MAX: usize = 20_000;
 const READ_AT_ONCE: usize = 500;
 /// The longest page.
 const PAGE_MAX: usize = 5_000;
-/// How many runs that go on one search looks at.
+/// How many runs that go on, or tasks that are not over, are listed at a time.
+const LISTED_AT_ONCE: usize = 1_000;
+/// How many runs that go on, or tasks that are not over, one search looks at.
 const LIVE_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -57,17 +61,37 @@ impl Wanted {
     }
 
     fn fits(&self, flow: &Flow, plan: &Plan) -> bool {
-        self.0.iter().all(|(field, values)| {
-            let has = match field.as_str() {
+        self.all(|field| {
+            Some(match field {
                 "workflowType" | "workflowName" => plan.name.to_string(),
                 "version" => plan.version.to_string(),
                 "workflowId" => flow.id.to_string(),
                 "correlationId" => flow.correlation.as_deref().unwrap_or_default().to_owned(),
                 "status" => flow.status.as_str().to_owned(),
-                _ => return false,
-            };
-            values.contains(&has)
+                _ => return None,
+            })
         })
+    }
+
+    fn fits_task(&self, view: &TaskView) -> bool {
+        let task = &view.task;
+        self.all(|field| {
+            Some(match field {
+                "taskType" | "taskDefName" => task.name.to_string(),
+                "taskId" => task.id.to_string(),
+                "referenceTaskName" => task.reference.to_string(),
+                "workflowId" => task.flow.to_string(),
+                "workflowType" => view.flow_name.to_string(),
+                "workerId" => task.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
+                "status" => task.status.as_str().to_owned(),
+                _ => return None,
+            })
+        })
+    }
+
+    /// Whether every field that is asked for has one of the wanted values.
+    fn all(&self, has: impl Fn(&str) -> Option<String>) -> bool {
+        self.0.iter().all(|(field, values)| has(field).is_some_and(|has| values.contains(&has)))
     }
 }
 
@@ -77,12 +101,12 @@ async fn find(app: &App, wanted: &Wanted, enough: usize) -> Result<Vec<Value>, F
     let mut after = None;
     let mut looked = 0;
     loop {
-        let live = app.engine().apply(ListFlows { after, limit: 1_000, ..ListFlows::default() }).await?;
+        let live = app.engine().apply(ListFlows { after, limit: LISTED_AT_ONCE, ..ListFlows::default() }).await?;
         looked += live.len();
         after = live.last().map(|flow| flow.id);
         let fits = live.iter().filter(|flow| wanted.fits(flow, &flow.plan));
         found.extend(fits.map(|flow| summary(flow, &flow.plan)));
-        if live.len() < 1_000 || looked >= LIVE_MAX {
+        if live.len() < LISTED_AT_ONCE || looked >= LIVE_MAX {
             break;
         }
     }
@@ -144,11 +168,21 @@ pub(crate) async fn tasks(
     Params(query): Params<SearchQuery>,
 ) -> Result<Response, Fault> {
     asker.reading()?;
-    let list = tenure_core::task::command::ListTasks { limit: 1_000, ..Default::default() };
-    let tasks = app.engine().apply(list).await?;
-    let wire = tasks.iter().map(|task| serde_json::to_value(model::WireTask::full(task)).unwrap_or_default());
-    let wire: Vec<Value> = wire.skip(query.start.unwrap_or(0)).take(query.size.unwrap_or(100)).collect();
-    Ok(reply::json(StatusCode::OK, &json!({ "totalHits": tasks.len(), "results": wire })))
+    let wanted = Wanted::parse(query.query.as_deref().unwrap_or_default())?;
+    let (start, size) = (query.start.unwrap_or(0), query.size.unwrap_or(100).min(PAGE_MAX));
+    let (mut found, mut looked, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = app.engine().apply(ListTasks { after, limit: LISTED_AT_ONCE, ..ListTasks::default() }).await?;
+        looked += page.len();
+        after = page.last().map(|view| view.task.id);
+        let is_last = page.len() < LISTED_AT_ONCE || looked >= LIVE_MAX;
+        found.extend(page.into_iter().filter(|view| wanted.fits_task(view)));
+        if is_last {
+            break;
+        }
+    }
+    let page: Vec<WireTask<'_>> = found.iter().skip(start).take(size).map(WireTask::full).collect();
+    Ok(reply::json(StatusCode::OK, &json!({ "totalHits": found.len(), "results": page })))
 }
 
 #[derive(Deserialize)]
