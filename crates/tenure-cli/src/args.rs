@@ -67,6 +67,9 @@ pub(crate) enum Command {
     Backup(backup::Args),
     /// Check a data directory that no server uses, or a backup file
     Check(check::Args),
+    /// Answer one query of a workflow; the server starts this by itself
+    #[command(hide = true)]
+    AnswerQuery,
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print help for a command, or one of the topics: exit-codes, json

@@ -1,6 +1,7 @@
 //! Owns what the commands do. Each file has the arguments of one command and its `run`.
 
 pub(crate) mod actor;
+pub(crate) mod answer_query;
 pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod completions;

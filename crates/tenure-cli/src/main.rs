@@ -49,6 +49,7 @@ fn run(cli: &Cli, output: Output) -> Outcome {
         Command::Hooks(args) => commands::hooks::run(args, output),
         Command::Issue(args) => commands::issue::run(args, output),
         Command::Key(args) => commands::key::run(args, output),
+        Command::AnswerQuery => commands::answer_query::run(),
         Command::Backup(args) => block_on(commands::backup::run(args, output)),
         Command::Check(args) => commands::check::run(args, output),
         Command::Completions(args) => commands::completions::run(args, output),

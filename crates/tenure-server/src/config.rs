@@ -1,7 +1,7 @@
 //! Owns how a server is set up: who may come in, over what, and every bound on what a connection may cost.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub struct Config {
     pub shutdown_time_max: Duration,
     /// See [`TASK_GRACE`].
     pub task_grace: Duration,
+    /// The program that answers queries of workflows when it is started with `answer-query`: [`crate::query::answer`].
+    pub query_helper: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -68,6 +70,7 @@ impl Default for Config {
             stall_max: STALL_MAX,
             shutdown_time_max: SHUTDOWN_TIME_MAX,
             task_grace: TASK_GRACE,
+            query_helper: None,
         }
     }
 }

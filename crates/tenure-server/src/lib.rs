@@ -12,6 +12,7 @@ pub mod engine;
 mod http;
 pub mod keys;
 pub mod metrics;
+pub mod query;
 mod router;
 mod serve;
 

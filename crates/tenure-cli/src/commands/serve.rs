@@ -112,7 +112,13 @@ fn config(args: &Args) -> Result<Config, Failure> {
         }
         _ => None,
     };
-    Ok(Config { access, tls, task_grace: args.task_grace, ..Config::default() })
+    Ok(Config {
+        access,
+        tls,
+        task_grace: args.task_grace,
+        query_helper: std::env::current_exe().ok(),
+        ..Config::default()
+    })
 }
 
 /// The line that says the server is ready; whoever started it on port 0 reads the address here.

@@ -138,6 +138,42 @@ fn tasks_are_found_by_worker_name_and_state_and_shown_with_what_was_said() {
 }
 
 #[test]
+fn a_query_transforms_its_input_and_one_that_takes_too_much_fails_its_task_only() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let query = json!({ "queryExpression": "${workflow.input.query}", "people": "${workflow.input.people}" });
+    let step =
+        json!({ "name": "jq", "taskReferenceName": "jq", "type": "JSON_JQ_TRANSFORM", "inputParameters": query });
+    server.define(json!([step]));
+    let ended = |query: &str| {
+        let input = json!({ "query": query, "people": [{ "name": "ann" }, { "name": "bob" }] }).to_string();
+        let id = server.run(&["wf", "start", "order", "--input", &input]).expect(0).stdout.trim().to_owned();
+        let mut shown = Value::Null;
+        wait_until("the run is over", || {
+            shown = server.run(&["wf", "show", &id, "--json"]).expect(0).data();
+            shown["workflow"]["status"] != "RUNNING"
+        });
+        shown
+    };
+    let done = ended(".people[].name");
+    assert_eq!(done["output"], json!({ "result": "ann", "resultList": ["ann", "bob"] }), "{done}");
+    assert_eq!(ended("env | length")["output"]["result"], 0, "a query sees no environment");
+    for (query, why) in [
+        (".people |", "cannot be read"),
+        (".people | nobody", "not there: nobody"),
+        ("def f: f; f", "more than 5 s of time or"),
+        ("[range(1000000000)] | length", "bytes of memory"),
+        ("\"x\" * 4000000000", "bytes of memory"),
+        ("def f: 1 + f; f", "more than 5 s of time or"),
+    ] {
+        let failed = ended(query);
+        assert_eq!(failed["workflow"]["status"], "FAILED", "{query}: {failed}");
+        assert!(failed["workflow"]["reason"].as_str().unwrap().contains(why), "{query}: {failed}");
+    }
+    assert_eq!(ended(".people | length")["output"]["result"], 2, "the server goes on");
+}
+
+#[test]
 fn what_is_not_there_or_wrong_has_its_exit_code() {
     let rig = Rig::new();
     let server = rig.serve();

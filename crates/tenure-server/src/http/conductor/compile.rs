@@ -276,6 +276,13 @@ impl Compiler {
             "SET_VARIABLE" => Op::SetVariable,
             "NOOP" => Op::Noop,
             "INLINE" | "LAMBDA" => Op::Script,
+            "JSON_JQ_TRANSFORM" => {
+                let query = doc.input_parameters.as_ref().and_then(|input| input.get("queryExpression"));
+                if !query.is_some_and(Value::is_string) {
+                    return Err(wrong(&path("inputParameters.queryExpression"), "is missing: the query is a text"));
+                }
+                Op::Transform
+            }
             other => return Err(wrong(&path("type"), format!("tasks of type {other} are not there in Tenure"))),
         })
     }

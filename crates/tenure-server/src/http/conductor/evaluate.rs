@@ -1,9 +1,10 @@
 //! Owns what the ledger must not do itself: scripts and other people's documents, worked out beside the writer.
 //!
 //! It is a worker like any other: it polls for questions, holds each by a lease, and answers with a command. A question
-//! whose evaluator died is asked again. A script has bounds on its time, its memory and its stack, and no way out:
-//! nothing but the language itself is there.
+//! whose evaluator died is asked again. Scripts and queries have bounds on their time, their memory and their results, and no
+//! way out: nothing but the language itself is there.
 
+mod query;
 mod script;
 
 use serde_json::{Value, json};
@@ -50,14 +51,19 @@ pub(crate) async fn run(app: App) {
 async fn answer(app: &App, view: TaskView) {
     let Some(token) = view.task.token else { return };
     let task = view.task.id;
-    let worked_out = tokio::task::spawn_blocking(move || work_out(&view)).await;
-    let answer = worked_out.unwrap_or_else(|_| Err("the evaluation failed".into()));
+    let asked = view.task.extra.as_ref().and_then(|extra| extra.asked.as_deref()).map(to_value).unwrap_or_default();
+    let answer = if asked.get("what").and_then(Value::as_str) == Some("transform") {
+        let input = asked.get("input").cloned().unwrap_or_default();
+        query::transform(app.0.config.query_helper.as_deref(), input).await
+    } else {
+        let worked_out = tokio::task::spawn_blocking(move || work_out(&view, &asked)).await;
+        worked_out.unwrap_or_else(|_| Err("the evaluation failed".into()))
+    };
     // Late or not, there is nobody to tell.
     app.engine().apply(Evaluated { task, token, answer }).await.ok();
 }
 
-fn work_out(view: &TaskView) -> Result<Answer, Box<str>> {
-    let asked = view.task.extra.as_ref().and_then(|extra| extra.asked.as_deref()).map(to_value).unwrap_or_default();
+fn work_out(view: &TaskView, asked: &Value) -> Result<Answer, Box<str>> {
     let input = asked.get("input").cloned().unwrap_or_default();
     let expression = asked.get("expression").and_then(Value::as_str);
     match asked.get("what").and_then(Value::as_str) {
