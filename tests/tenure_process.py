@@ -1,4 +1,4 @@
-"""A real server for tests: the binary on a free port, with its own data directory."""
+"""What every folder of tests needs: a real server on a free port with its own data, and waiting for something to happen."""
 
 import os
 import pathlib
@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -13,6 +14,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def binary() -> str:
     """The binary under test: TENURE_BIN, else the debug build."""
     return os.environ.get("TENURE_BIN") or str(ROOT / "target" / "debug" / "tenure")
+
+
+def eventually(condition, within=30.0, what="the condition"):
+    """What the condition gives as soon as it is true; a wait that ends without it fails the test."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not become true within {within} s")
 
 
 class Server:

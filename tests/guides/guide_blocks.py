@@ -5,12 +5,7 @@ block and asserts on the server or the repository what the sentence says. A bloc
 """
 
 import dataclasses
-import functools
 import re
-import subprocess
-
-import pytest
-from tenure_process import binary
 
 
 @dataclasses.dataclass
@@ -53,8 +48,6 @@ class Promise:
 
 
 PROMISES = {}
-#: Which blocks need a command that not every build has.
-NEEDS = {("leasing-examples", 6): "workflow"}
 #: What the table at the end shows.
 KEPT = []
 
@@ -71,19 +64,9 @@ def promise(document, number, sentence):
 
 
 def keep(block, world, document):
-    """Runs one block and asserts its promise. One that needs a part which this build lacks is skipped, and listed."""
+    """Runs one block and asserts its promise."""
     made = PROMISES.get((document, block.number))
     assert made, f"block {block.number} of {document} (line {block.line}, {block.heading!r}) promises something untested"
     row = [document, block.number, block.language or "text", block.heading, made.sentence, "FAILED"]
     KEPT.append(row)
-    needed = NEEDS.get((document, block.number)) or NEEDS.get((document, None))
-    if needed and not has(needed):
-        row[-1] = f"SKIPPED: this build has no `tenure {needed}`"
-        pytest.skip(row[-1])
     row[-1] = made.keep(block, world) or "as promised"
-
-
-@functools.cache
-def has(command):
-    """Whether the binary under test has this command."""
-    return subprocess.run([binary(), command, "--help"], capture_output=True).returncode == 0

@@ -6,9 +6,9 @@ import subprocess
 
 import tenure
 from guide_blocks import promise
-from server_world import Running, eventually
+from server_world import Running
 from tenure import conductor
-from tenure_process import binary
+from tenure_process import binary, eventually
 
 
 def shell(block, world, **variables):
@@ -185,6 +185,28 @@ def _(block, world):
     statuses = [(task["referenceTaskName"], task["status"]) for task in flow["tasks"]]
     assert statuses == [("fetch", "FAILED"), ("fetch", "COMPLETED"), ("process", "COMPLETED")]
     assert flow["tasks"][-1]["outputData"] == {"words": 3}
+
+
+@promise("guide/workflows", 4, "is a file that the program can read")
+def _(block, world):
+    (world.folder / "report.yaml").write_text(block.code)
+
+
+@promise("guide/workflows", 5, "are two agents that complete their steps")
+def _(block, world):
+    world.steps, _ = world.python(block)
+
+
+@promise("guide/workflows", 6, "runs the steps one after the other, each by its agent")
+def _(block, world):
+    with Running(world.steps["Drafter"], world.url), Running(world.steps["Reviewer"], world.url):
+        said = shell(block, world)
+    assert said.returncode == 0, said
+    intents = {intent.title: intent for intent in world.agent("x").list_intents()}
+    draft, review = intents["Draft the report"], intents["Review the report"]
+    assert (draft.status, draft.state["by"]) == ("completed", "drafter")
+    assert (review.status, review.state["by"]) == ("completed", "reviewer")
+    assert draft.updated_at <= review.updated_at
 
 
 @promise("guide/agents", 1, "is an agent: assigned work under its lease, and free scopes")

@@ -9,9 +9,9 @@ import time
 import pytest
 import tenure
 from guide_blocks import promise
-from server_world import Running, eventually
+from server_world import Running
 from tenure.agents import Agent, on_assignment
-from tenure_process import binary
+from tenure_process import binary, eventually
 
 EXAMPLES, GUIDE = "leasing-examples", "leasing-guide"
 

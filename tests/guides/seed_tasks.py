@@ -11,8 +11,8 @@ from typing import Union
 
 import stand_ins
 from guide_blocks import promise
-from server_world import eventually
 from tenure import conductor
+from tenure_process import eventually
 
 DOCUMENT = "tasks"
 NAMES = {

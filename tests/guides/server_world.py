@@ -3,22 +3,11 @@
 import contextlib
 import io
 import threading
-import time
 
 import stand_ins
 import tenure
 from tenure.conductor import Configuration, MetadataClient, TaskHandler, WorkflowClient
-from tenure_process import Server
-
-
-def eventually(condition, within=30.0, what="the condition"):
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not become true within {within} s")
+from tenure_process import Server, eventually
 
 
 class Running:

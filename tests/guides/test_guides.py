@@ -6,14 +6,16 @@ import pathlib
 import guide_blocks
 import own_guides  # noqa: F401  (makes the promises)
 import pytest
+import readme  # noqa: F401
 from locks_world import Locks
 from server_world import ServerWorld
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guide"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "guide"
 
 
-def blocks(name):
-    found = guide_blocks.read(FOLDER / f"{name}.md")
+def blocks(name, folder=FOLDER):
+    found = guide_blocks.read(folder / f"{name}.md")
     return [pytest.param(block, id=f"{name}-{block.number}-{block.language}") for block in found]
 
 
@@ -50,3 +52,8 @@ def test_a_guide_is_true(block, world):
 @pytest.mark.parametrize("block", blocks("locks"))
 def test_the_guide_to_locks_is_true(block, locks):
     guide_blocks.keep(block, locks, "guide/locks")
+
+
+@pytest.mark.parametrize("block", blocks("README", ROOT))
+def test_the_readme_is_true(block, world):
+    guide_blocks.keep(block, world, "README")
