@@ -69,12 +69,23 @@ enum Part {
     Ledger,
     /// Locks that live in git.
     Git,
+    /// Tasks of the Conductor door.
+    Conductor,
     /// The OpenIntent door beside that project's own server.
     Openintent,
 }
 
-const PARTS: [Part; 8] =
-    [Part::Http, Part::Compare, Part::Memory, Part::Expiry, Part::Events, Part::Ledger, Part::Git, Part::Openintent];
+const PARTS: [Part; 9] = [
+    Part::Http,
+    Part::Compare,
+    Part::Memory,
+    Part::Expiry,
+    Part::Events,
+    Part::Ledger,
+    Part::Git,
+    Part::Openintent,
+    Part::Conductor,
+];
 
 fn main() -> Result<()> {
     let args = Args::parse();
@@ -121,6 +132,7 @@ fn run(part: Part, setup: &Setup) -> Result<Section> {
         Part::Events => parts::events::run(setup),
         Part::Ledger => parts::ledger::run(),
         Part::Git => parts::git::run(setup),
+        Part::Conductor => parts::conductor::run(setup),
         Part::Openintent => parts::openintent::run(setup),
         Part::All => unreachable!("it stands for the others"),
     }

@@ -1,6 +1,7 @@
 //! Owns what is measured, one part a module, and how a number is made from turns.
 
 pub mod compare;
+pub mod conductor;
 pub mod events;
 pub mod expiry;
 pub mod git;
@@ -63,6 +64,11 @@ impl Turns {
         progress(format!("{}: {:.0} a second", failed(), measured.rate()));
         self.0.push(measured);
         contender.server().settle()
+    }
+
+    /// The rate of the latest turn.
+    pub fn last_rate(&self) -> Option<f64> {
+        self.0.last().map(Measured::rate)
     }
 
     pub fn rate(&self) -> f64 {

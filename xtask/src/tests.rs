@@ -46,6 +46,8 @@ fn python() -> Result<()> {
     if !folder.join("requirements.txt").is_file() {
         return Ok(());
     }
+    // For the JavaScript client; its packages are pinned beside its test.
+    tools::debian(&[("node", "nodejs"), ("npm", "npm")])?;
     let python = tools::venv()?;
     wheel::run()?;
     run::step("build the server", &mut run::cargo(&["build", "--release", "--package", "tenure-cli"]))?;
