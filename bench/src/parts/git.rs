@@ -1,10 +1,11 @@
 //! Owns what a lock in git costs, beside the git commands that nobody can do without, and beside the real grite.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -213,7 +214,7 @@ fn fill(dir: &Path, count: u64) -> Result<()> {
         );
         write!(
             stream,
-            "commit refs/grite/locks/{number:016x}\ncommitter b <b@example.com> 1 +0000\ndata 6\nLock: \n\nM 100644 inline lock.json\ndata {}\n{lock}\n\n",
+            "commit refs/grite/locks/{number:016x}\ncommitter b <b@example.com> 1 +0000\ndata 6\nLock: \nM 100644 inline lock.json\ndata {}\n{lock}\n\n",
             lock.len()
         )?;
     }
@@ -233,35 +234,32 @@ fn done(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// `git daemon` on loopback, ended with the measurement.
+/// `git daemon` on loopback: one process for each connection, as inetd runs it, so that none is left behind.
 struct Daemon {
-    child: Child,
     port: u16,
 }
 
 impl Daemon {
     fn start(base: &Path) -> Result<Daemon> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut command = Command::new("git");
-        command.args(["daemon", "--reuseaddr", "--listen=127.0.0.1", "--export-all", "--enable=receive-pack"]);
-        command.arg(format!("--port={port}")).arg(format!("--base-path={}", base.display())).arg(base);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(Instant::now() < deadline, "git daemon does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(Daemon { child, port })
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let base = base.to_owned();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A connection that cannot be served is closed, and the measurement fails.
+                let Ok(said) = stream.try_clone() else { continue };
+                let mut command = Command::new("git");
+                command.args(["daemon", "--inetd", "--log-destination=none", "--export-all", "--enable=receive-pack"]);
+                command.arg(format!("--base-path={}", base.display())).arg(&base);
+                command.stdin(OwnedFd::from(stream)).stdout(OwnedFd::from(said)).stderr(Stdio::null());
+                let Ok(mut child) = command.spawn() else { continue };
+                std::thread::spawn(move || child.wait());
+            }
+        });
+        Ok(Daemon { port })
     }
 
     fn url(&self, name: &str) -> String {
         format!("git://127.0.0.1:{}/{name}", self.port)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -2,7 +2,7 @@
 //! a network is involved. Does not interpret what git says beyond its exit code.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -76,6 +76,28 @@ impl Git {
         self.run(args, input)?.or_error(&subcommand(args))
     }
 
+    /// Runs to the end with much to read and to say: through files that nobody else sees, since a pipe would have both
+    /// sides wait for each other thousands of times. An exit code other than 0 is an error.
+    pub fn bulk<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Vec<u8>, Error> {
+        let run = || {
+            let (mut asked, mut said, mut complaint) =
+                (tempfile::tempfile()?, tempfile::tempfile()?, tempfile::tempfile()?);
+            asked.write_all(input)?;
+            asked.rewind()?;
+            let mut command = self.command(args, &[]);
+            command.stdin(asked).stdout(said.try_clone()?).stderr(complaint.try_clone()?);
+            let status = command.status()?;
+            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+            said.rewind()?;
+            said.read_to_end(&mut stdout)?;
+            complaint.rewind()?;
+            complaint.read_to_end(&mut stderr)?;
+            Ok(Output { code: status.code(), stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+        };
+        let output = run().map_err(|why| failed_to_run(args, &why))?;
+        Ok(output.or_error(&subcommand(args))?.stdout)
+    }
+
     /// Runs something that talks to a remote; after `limit` it is ended and has no exit code.
     pub fn talk<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &str)], limit: Duration) -> Result<Output, Error> {
         let child = self.spawn(args, env)?;
@@ -84,6 +106,12 @@ impl Git {
 
     /// Starts git with all three streams connected to us.
     pub fn spawn<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &str)]) -> Result<Child, Error> {
+        let mut command = self.command(args, env);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|why| failed_to_run(args, &why))
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &str)]) -> Command {
         let mut command = Command::new("git");
         command.current_dir(&self.dir).args(args);
         // Messages are shown to people who may search for them; prompts would hang an agent for ever.
@@ -91,8 +119,7 @@ impl Git {
         // No refresh of the index, no fsmonitor start on our account.
         command.env("GIT_OPTIONAL_LOCKS", "0");
         command.envs(env.iter().copied());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|why| failed_to_run(args, &why))
+        command
     }
 }
 

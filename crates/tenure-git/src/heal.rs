@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::STALE_REF_LOCK_AGE;
+use crate::loose;
 
 /// The file that a complaint of git names, if it is the lock of a ref in this repository.
 fn named_in(complaint: &str, common_dir: &Path) -> Option<PathBuf> {
@@ -41,7 +42,8 @@ pub(crate) fn error_about(complaint: &str, common_dir: &Path) -> Option<Error> {
 
 /// Removes every old lock file beside the refs this crate works on; gives what it removed and what it left.
 pub fn heal_all(common_dir: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
-    let (mut removed, mut left) = (Vec::new(), Vec::new());
+    let own = loose::heal(common_dir).map_err(|source| Error::Io { path: common_dir.join("tenure"), source })?;
+    let (mut removed, mut left) = (own, Vec::new());
     let mut folders = vec![common_dir.join("refs/grite"), common_dir.join("refs/tenure")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {

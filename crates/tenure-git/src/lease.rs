@@ -20,7 +20,7 @@ use crate::record::{Commit, Payload};
 use crate::remote::{Advertised, Change, Pushed, Remote};
 use crate::repo::{Mode, Repo};
 use crate::swap::{self, Swapped};
-use crate::view::{self, Entry, GUARD, Space, View};
+use crate::view::{self, Entry, GUARD, Space, View, What};
 
 /// Tells the time.
 pub type Clock<'a> = &'a dyn Fn() -> Timestamp;
@@ -78,7 +78,7 @@ impl<'a> Locks<'a> {
     pub fn acquire(&self, ask: Ask<'_>) -> Result<Granted, Error> {
         let mut round = Round::first(self.remote.is_some());
         loop {
-            let views = self.read(&mut round)?;
+            let views = self.read(&mut round, What::All)?;
             let case = self.case(ask.name);
             let (slot, lapsed) = match case.acquire(&views.judge) {
                 Verdict::Free { slot, lapsed } => (slot, lapsed),
@@ -104,7 +104,7 @@ impl<'a> Locks<'a> {
             match self.swap(&changes)? {
                 Swapped::Done(advertised) => {
                     self.settle(&changes, &views);
-                    return self.confirm(granted, ask, &views, advertised, round.on_old_knowledge);
+                    return self.confirm(granted, ask, &views, advertised);
                 }
                 Swapped::Refused(detail) => round.lost(self, &changes, detail, || self.contended(ask.name, &views))?,
             }
@@ -115,7 +115,7 @@ impl<'a> Locks<'a> {
     pub fn renew(&self, ask: Ask<'_>) -> Result<Renewed, Error> {
         let mut round = Round::first(self.remote.is_some());
         loop {
-            let views = self.read(&mut round)?;
+            let views = self.read(&mut round, What::One(ask.name))?;
             match self.case(ask.name).renew(&views.judge) {
                 Err(_) if round.on_old_knowledge => round.fetch_next(),
                 Err(ended) => return Err(ended.into()),
@@ -132,7 +132,7 @@ impl<'a> Locks<'a> {
     pub fn release(&self, name: &LockName) -> Result<bool, Error> {
         let mut round = Round::first(self.remote.is_some());
         loop {
-            let views = self.read(&mut round)?;
+            let views = self.read(&mut round, What::One(name))?;
             let case = self.case(name);
             let (entry, payload) = match case.release(&views.judge) {
                 Ok(Some(mine)) => mine,
@@ -183,17 +183,17 @@ impl<'a> Locks<'a> {
         }
     }
 
-    /// A grant that was judged on old knowledge stands only if the remote had no other locks while taking it.
+    /// A grant stands only if the remote had no other locks while taking it: what it was judged on may be old, and a
+    /// remote shows its refs one after the other, so that a guard may have been fetched without the lock it came with.
     fn confirm(
         &self,
         granted: Granted,
         ask: Ask<'_>,
         judged: &Views,
         advertised: Advertised,
-        on_old_knowledge: bool,
     ) -> Result<Granted, Error> {
-        if on_old_knowledge && !advertised.is_some_and(|refs| same_locks(&refs, &judged.judge)) {
-            let views = self.read(&mut Round::fetching())?;
+        if self.remote.is_some() && !advertised.is_some_and(|refs| same_locks(&refs, &judged.judge)) {
+            let views = self.read(&mut Round::fetching(), What::All)?;
             let case = self.case(ask.name);
             let others =
                 View { locks: views.judge.locks.into_iter().filter(|e| !is_of(e, &granted)).collect(), guard: None };
@@ -231,7 +231,7 @@ impl<'a> Locks<'a> {
             resource: ask.name.to_string(),
         };
         // Larger than every token of the judge, and of this clone from before it had one.
-        let token = views.judge.generation().max(views.local.generation()) + 1;
+        let token = views.judge.generation().max(views.local.generation()).saturating_add(1);
         let guard = views.judge.guard.as_ref().map(|guard| &guard.oid);
         let commit =
             Commit { payload: &payload, parent: slot.map(|entry| &entry.oid), token: Some(token), now: case.now };
@@ -257,33 +257,33 @@ impl<'a> Locks<'a> {
     }
 
     /// Reads what the judge has: what was last seen of it while that may do, else the thing itself.
-    fn read(&self, round: &mut Round) -> Result<Views, Error> {
+    fn read(&self, round: &mut Round, what: What<'_>) -> Result<Views, Error> {
         let local = Space::local();
         let Some(remote) = &self.remote else {
-            let judge = view::read(self.repo, &[&local])?.pop().unwrap_or_default();
+            let judge = view::read(self.repo, &[&local], what)?.pop().unwrap_or_default();
             return Ok(Views { judge: judge.clone(), local: judge });
         };
         let spaces = [&remote.space(), &local];
         if round.on_old_knowledge {
-            let views = pair(view::read(self.repo, &spaces)?);
+            let views = pair(view::read(self.repo, &spaces, what)?);
             if views.judge.guard.is_some() {
                 return Ok(views);
             }
             round.on_old_knowledge = false;
         }
         remote.fetch_locks(self.repo)?;
-        Ok(pair(view::read(self.repo, &spaces)?))
+        Ok(pair(view::read(self.repo, &spaces, what)?))
     }
 
     /// Reads everything from the judge itself.
     pub(crate) fn read_fresh(&self) -> Result<Views, Error> {
-        self.read(&mut Round::fetching())
+        self.read(&mut Round::fetching(), What::All)
     }
 
     /// Reads what was last seen of the judge.
     pub(crate) fn read_last_seen(&self) -> Result<View, Error> {
         let space = self.remote.as_ref().map_or_else(Space::local, Remote::space);
-        Ok(view::read(self.repo, &[&space])?.pop().unwrap_or_default())
+        Ok(view::read(self.repo, &[&space], What::All)?.pop().unwrap_or_default())
     }
 
     fn swap(&self, changes: &[Change]) -> Result<Swapped, Error> {
@@ -302,7 +302,7 @@ impl<'a> Locks<'a> {
         if remote.fetch_locks(self.repo).is_err() {
             return Err(remote.unavailable(detail, true));
         }
-        let view = view::read(self.repo, &[&remote.space()])?.pop().unwrap_or_default();
+        let view = view::read(self.repo, &[&remote.space()], What::All)?.pop().unwrap_or_default();
         let arrived = |change: &Change| view.at(&change.reference).map(|entry| &entry.oid) == change.new.as_ref();
         let lock = changes.first();
         if lock.is_some_and(arrived) { Ok(Swapped::Done(None)) } else { Ok(Swapped::Refused(detail)) }

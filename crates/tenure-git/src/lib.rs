@@ -1,8 +1,9 @@
 //! Leases that live in a git repository: refs under `refs/grite/locks/`, decided by compare-and-swap.
 //!
 //! Owns the ref and object format, the rules of who gets a ref, the talk with `git`, the identities of agents in a
-//! clone, the policy checks and the small issue list. The given `now` is the only time. It relies on git alone for
-//! every change of a ref, local or remote, so every shape of repository that git knows works.
+//! clone, the policy checks and the small issue list. The given `now` is the only time. It relies on git for every
+//! change of a ref, local or remote, so every shape of repository that git knows works; only in the plainest shape are
+//! refs read and changed as files, by git's own protocol.
 //!
 //! With a remote, **the remote's ref is the lock** and a push with the expected old value is the only way to change
 //! it. The invariants, cited in the code:
@@ -29,6 +30,7 @@ pub mod issue;
 pub mod judge;
 pub mod lease;
 pub mod limits;
+mod loose;
 pub mod name;
 pub mod objects;
 mod plain;

@@ -22,6 +22,8 @@ pub struct Repo {
     pub common_dir: PathBuf,
     /// Where new objects go.
     pub objects: Objects,
+    /// Found without asking git: nothing in the environment or the settings is out of the ordinary.
+    pub(crate) is_plain: bool,
     config: Config,
 }
 
@@ -80,7 +82,7 @@ impl Repo {
         let Some(found) = shortcut::find(dir) else { return Repo::ask_git(dir) };
         let objects = found.objects(found.config.is_shared());
         let Found { git_dir, common_dir, config, .. } = found;
-        Ok(Repo { git: Git::in_dir(dir), git_dir, common_dir, objects, config })
+        Ok(Repo { git: Git::in_dir(dir), git_dir, common_dir, objects, is_plain: true, config })
     }
 
     /// Has git find the repository of a directory.
@@ -101,7 +103,7 @@ impl Repo {
         let config = Config::parse(&listed.stdout);
         let hash = if format == "sha256" { Hash::Sha256 } else { Hash::Sha1 };
         let objects = Objects { dir: objects.into(), hash, shared: config.is_shared() };
-        Ok(Repo { git, git_dir: git_dir.into(), common_dir: common_dir.into(), objects, config })
+        Ok(Repo { git, git_dir: git_dir.into(), common_dir: common_dir.into(), objects, is_plain: false, config })
     }
 
     /// The value of a setting of git.

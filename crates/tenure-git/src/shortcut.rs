@@ -28,7 +28,17 @@ const HARMLESS: [&str; 13] = [
     "GIT_REFLOG_ACTION",
 ];
 /// Words in the settings of the user or the machine that could matter here.
-const WORDS: [&str; 6] = ["include", "tenure", "sharedrepository", "[remote", "extensions", "objectdirectory"];
+const WORDS: [&str; 9] = [
+    "include",
+    "tenure",
+    "sharedrepository",
+    "[remote",
+    "extensions",
+    "objectdirectory",
+    "hookspath",
+    "logallrefupdates",
+    "fsync",
+];
 /// Extensions that change nothing of what is done here, beside the two that are read.
 const EXTENSIONS: [&str; 5] = ["objectformat", "refstorage", "partialclone", "preciousobjects", "noop"];
 

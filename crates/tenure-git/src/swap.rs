@@ -1,10 +1,12 @@
-//! Owns compare-and-swap on this repository's own refs, through `git update-ref`: all lines or none.
+//! Owns compare-and-swap on this repository's own refs: all lines or none. As files where [`crate::loose`] can, else
+//! through `git update-ref`.
 
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::heal;
 use crate::limits::REF_LOCK_WAIT_MS;
+use crate::loose;
 use crate::objects::{Hash, Oid};
 use crate::remote::{Advertised, Change};
 use crate::repo::Repo;
@@ -24,10 +26,10 @@ pub(crate) enum Swapped {
 /// One line for `git update-ref --stdin`.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    reference: String,
-    new: Option<Oid>,
+    pub(crate) reference: String,
+    pub(crate) new: Option<Oid>,
     /// None: whatever it was.
-    expected: Option<Option<Oid>>,
+    pub(crate) expected: Option<Option<Oid>>,
 }
 
 impl Line {
@@ -59,6 +61,11 @@ fn text(repo: &Repo, lines: &[Line]) -> String {
 pub(crate) fn local(repo: &Repo, changes: &[Change]) -> Result<Swapped, Error> {
     let line = |change: &Change| Line::swap(change.reference.clone(), change.new.as_ref(), change.old.as_ref());
     let lines: Vec<Line> = changes.iter().map(line).collect();
+    match loose::swap(repo, &lines) {
+        loose::Outcome::Done => return Ok(Swapped::Done(None)),
+        loose::Outcome::Refused(detail) => return Ok(Swapped::Refused(detail)),
+        loose::Outcome::LeftToGit => {}
+    }
     let text = text(repo, &lines);
     for attempt in 0.. {
         let output = repo.git.run(&["update-ref", "--stdin"], text.as_bytes())?;
@@ -80,5 +87,16 @@ pub(crate) fn local(repo: &Repo, changes: &[Change]) -> Result<Swapped, Error> {
 
 /// Writes copies that decide nothing; whether it worked.
 pub(crate) fn write(repo: &Repo, lines: &[Line]) -> bool {
-    lines.is_empty() || repo.git.run(&["update-ref", "--stdin"], text(repo, lines).as_bytes()).is_ok_and(|out| out.ok())
+    if lines.is_empty() {
+        return true;
+    }
+    match loose::swap(repo, lines) {
+        loose::Outcome::Done => true,
+        loose::Outcome::Refused(_) => false,
+        loose::Outcome::LeftToGit => write_through_git(repo, lines),
+    }
+}
+
+fn write_through_git(repo: &Repo, lines: &[Line]) -> bool {
+    repo.git.run(&["update-ref", "--stdin"], text(repo, lines).as_bytes()).is_ok_and(|out| out.ok())
 }

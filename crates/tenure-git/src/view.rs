@@ -1,15 +1,15 @@
 //! Owns reading: the locks and the guard of one ref space, with payloads, in at most two git processes.
 //! A ref that cannot be read harms only itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Error;
 use crate::git::Git;
 use crate::limits::LOCK_JSON_BYTES_MAX;
 use crate::name::{LOCKS, LockName};
 use crate::objects::Oid;
-use crate::plain::{self, Plain};
-use crate::record::{FILE, Payload, TOKEN};
+use crate::plain;
+use crate::record::{FILE, Payload};
 use crate::repo::Repo;
 
 /// The guard, outside of everything that other programs synchronise.
@@ -29,6 +29,29 @@ impl Space {
     pub fn local() -> Space {
         Space { locks: LOCKS.to_owned(), guard: GUARD.to_owned() }
     }
+
+    /// The ref of one lock here.
+    pub(crate) fn lock(&self, name: &LockName) -> String {
+        let reference = name.ref_name();
+        format!("{}{}", self.locks, reference.strip_prefix(LOCKS).unwrap_or(&reference))
+    }
+
+    /// Whether a ref is one of the locks here that are to be read.
+    pub(crate) fn has(&self, what: What<'_>, reference: &str) -> bool {
+        match what {
+            What::All => reference.starts_with(&self.locks),
+            What::One(name) => reference == self.lock(name),
+        }
+    }
+}
+
+/// Which locks are read.
+#[derive(Debug, Clone, Copy)]
+pub enum What<'a> {
+    /// All: a grant has to know what it could overlap.
+    All,
+    /// One: who keeps or ends a lock needs no other.
+    One(&'a LockName),
 }
 
 /// One lock ref.
@@ -75,74 +98,107 @@ impl View {
         self.locks.iter().find(|entry| entry.reference == reference)
     }
 
-    /// The last token granted; 0 before the first.
+    /// The last token granted; 0 before the first. A lock can be ahead of the guard: its grant was killed in between.
     pub fn generation(&self) -> u64 {
-        self.guard.as_ref().map_or(0, |guard| guard.generation)
+        let of_locks = self.locks.iter().filter_map(|entry| entry.token).max().unwrap_or_default();
+        self.guard.as_ref().map_or(0, |guard| guard.generation).max(of_locks)
     }
 }
 
-/// A ref with the token trailer of its commit.
-pub(crate) struct RawRef {
-    pub(crate) name: String,
-    pub(crate) oid: Oid,
+/// What a lock's commit says.
+#[derive(Debug, Clone)]
+pub(crate) struct State {
+    /// Its fencing number, if it carries one.
     pub(crate) token: Option<u64>,
+    /// Its `lock.json`, or why it cannot be read.
+    pub(crate) payload: Result<Payload, String>,
 }
+
+/// With more locks one git process is faster than many files.
+const LOOSE_MAX: usize = 256;
 
 /// Reads several spaces at once; one view for each.
-pub fn read(repo: &Repo, spaces: &[&Space]) -> Result<Vec<View>, Error> {
-    let (refs, payloads) = match plain::read(repo, spaces) {
-        Some(read) => read,
-        None => read_through_git(&repo.git, spaces)?,
+pub fn read(repo: &Repo, spaces: &[&Space], what: What<'_>) -> Result<Vec<View>, Error> {
+    let refs = match plain::refs(repo, spaces, what) {
+        Some(refs) => refs,
+        None => refs_through_git(&repo.git, spaces, what)?,
     };
-    Ok(spaces.iter().map(|space| view_of(space, &refs, &payloads)).collect())
+    let states = read_states(repo, &refs)?;
+    Ok(spaces.iter().map(|space| view_of(space, &refs, &states)).collect())
 }
 
-fn read_through_git(git: &Git, spaces: &[&Space]) -> Result<Plain, Error> {
-    let patterns: Vec<&str> = spaces.iter().flat_map(|space| [space.locks.as_str(), space.guard.as_str()]).collect();
-    let refs = read_refs(git, &patterns)?;
-    let is_lock = |raw: &&RawRef| spaces.iter().any(|space| raw.name.starts_with(&space.locks));
-    let wanted: Vec<&Oid> = refs.iter().filter(is_lock).map(|raw| &raw.oid).collect();
-    let payloads = read_payloads(git, &wanted)?;
-    Ok((refs, payloads))
+fn view_of(space: &Space, refs: &BTreeMap<String, Oid>, states: &HashMap<Oid, State>) -> View {
+    let below = refs.range(space.locks.clone()..).take_while(|(name, _)| name.starts_with(&space.locks));
+    let entry = |(name, oid): (&String, &Oid)| {
+        let hash = name.strip_prefix(&space.locks).unwrap_or_default();
+        let (token, payload) = match states.get(oid) {
+            Some(state) => (state.token, state.payload.clone()),
+            None => (None, Err("not read".to_owned())),
+        };
+        Entry { reference: format!("{LOCKS}{hash}"), oid: oid.clone(), payload, token }
+    };
+    let generation = |oid: &Oid| states.get(oid).and_then(|state| state.token).unwrap_or_default();
+    let guard = refs.get(&space.guard).map(|oid| Guard { oid: oid.clone(), generation: generation(oid) });
+    View { locks: below.map(entry).collect(), guard }
 }
 
-fn view_of(space: &Space, refs: &[RawRef], payloads: &HashMap<Oid, Result<Payload, String>>) -> View {
-    let entry = |raw: &RawRef| {
-        let hash = raw.name.strip_prefix(&space.locks)?;
-        let payload = payloads.get(&raw.oid).cloned().unwrap_or_else(|| Err("not read".to_owned()));
-        Some(Entry { reference: format!("{LOCKS}{hash}"), oid: raw.oid.clone(), payload, token: raw.token })
+/// Guards before locks, for the reason given in [`plain::refs`].
+fn refs_through_git(git: &Git, spaces: &[&Space], what: What<'_>) -> Result<BTreeMap<String, Oid>, Error> {
+    let guards: Vec<String> = spaces.iter().map(|space| space.guard.clone()).collect();
+    let pattern = |space: &&Space| match what {
+        What::All => space.locks.clone(),
+        What::One(name) => space.lock(name),
     };
-    let guard = refs.iter().find(|raw| raw.name == space.guard);
-    View {
-        locks: refs.iter().filter_map(entry).collect(),
-        guard: guard.map(|raw| Guard { oid: raw.oid.clone(), generation: raw.token.unwrap_or_default() }),
+    let locks: Vec<String> = spaces.iter().map(pattern).collect();
+    let mut refs = BTreeMap::new();
+    for patterns in [guards, locks] {
+        // Names and ids alone: a ref to an object that is not there would stop a listing that reads it.
+        let listing = ["for-each-ref", "--format=%(objectname) %(refname)"];
+        let args: Vec<&str> = listing.into_iter().chain(patterns.iter().map(String::as_str)).collect();
+        let listed = git.done(&args, b"")?.text();
+        let parse = |line: &str| line.split_once(' ').and_then(|(oid, name)| Some((name.to_owned(), Oid::parse(oid)?)));
+        refs.extend(listed.lines().filter_map(parse));
     }
+    Ok(refs)
 }
 
-fn read_refs(git: &Git, patterns: &[&str]) -> Result<Vec<RawRef>, Error> {
-    let trailer =
-        format!("--format=%(objectname) %(refname) %(contents:trailers:key={TOKEN},valueonly,separator=%x2C)");
-    let with_token: Vec<&str> = ["for-each-ref", &trailer].into_iter().chain(patterns.iter().copied()).collect();
-    let listed = git.run(&with_token, b"")?;
-    if listed.ok() {
-        return Ok(parse_refs(&listed.text()));
+/// What the commits say; each stands for itself.
+fn read_states(repo: &Repo, refs: &BTreeMap<String, Oid>) -> Result<HashMap<Oid, State>, Error> {
+    let mut states = HashMap::with_capacity(refs.len());
+    if refs.len() <= LOOSE_MAX {
+        let mut loose = plain::Loose::below(&repo.objects.dir);
+        states.extend(refs.values().filter_map(|oid| Some((oid.clone(), loose.state(oid)?))));
     }
-    // A ref to an object that is not there stops the listing above; names and ids alone can always be listed.
-    let plain = ["for-each-ref", "--format=%(objectname) %(refname) "];
-    let plain: Vec<&str> = plain.into_iter().chain(patterns.iter().copied()).collect();
-    Ok(parse_refs(&git.done(&plain, b"")?.text()))
+    let mut missing: Vec<&Oid> = refs.values().filter(|oid| !states.contains_key(*oid)).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let chunk = missing.len().div_ceil(READERS).max(CHUNK_MIN);
+    let read = std::thread::scope(|scope| {
+        let readers: Vec<_> =
+            missing.chunks(chunk).map(|part| scope.spawn(|| states_through_git(&repo.git, part))).collect();
+        readers.into_iter().map(|reader| reader.join()).collect::<Vec<_>>()
+    });
+    for part in read {
+        let part = part.map_err(|_| Error::Git { command: "cat-file".into(), detail: "its reader broke".into() })?;
+        states.extend(part?);
+    }
+    Ok(states)
 }
 
-fn parse_refs(listed: &str) -> Vec<RawRef> {
-    let parse = |line: &str| {
-        let mut fields = line.splitn(3, ' ');
-        let oid = Oid::parse(fields.next()?)?;
-        let name = fields.next()?.to_owned();
-        // Several trailers are somebody's game with a resource's name; the last one is ours.
-        let token = fields.next().and_then(|text| text.rsplit(',').next()).and_then(|text| text.parse().ok());
-        Some(RawRef { name, oid, token })
+/// How many git processes read many locks, and from how many on a second one pays.
+const READERS: usize = 2;
+const CHUNK_MIN: usize = 1_000;
+
+fn states_through_git(git: &Git, commits: &[&Oid]) -> Result<Vec<(Oid, State)>, Error> {
+    let asked = commits.iter().flat_map(|oid| [format!("{oid}\n"), format!("{oid}:{FILE}\n")]).collect();
+    let mut answers = Answers::to(git, asked)?;
+    let mut state = |oid: &&Oid| {
+        let commit = answers.next("commit", LOCK_JSON_BYTES_MAX)?;
+        let token = commit.ok().and_then(plain::head_of).and_then(|(_, token)| token);
+        let payload = answers.next("blob", LOCK_JSON_BYTES_MAX)?.and_then(Payload::parse);
+        Ok(((*oid).clone(), State { token, payload }))
     };
-    listed.lines().filter_map(parse).collect()
+    commits.iter().map(&mut state).collect()
 }
 
 /// Reads the `lock.json` of commits; each answer stands for itself.
@@ -163,35 +219,52 @@ pub fn read_files(git: &Git, commits: &[&Oid], file: &str, bytes_max: usize) -> 
     if unique.is_empty() {
         return Ok(HashMap::new());
     }
-    let asked: String = unique.iter().map(|oid| format!("{oid}:{file}\n")).collect();
-    let answered = git.done(&["cat-file", "--batch"], asked.as_bytes())?;
-    let mut rest = answered.stdout.as_slice();
+    let asked = unique.iter().map(|oid| format!("{oid}:{file}\n")).collect();
+    let mut answers = Answers::to(git, asked)?;
     let mut files = HashMap::with_capacity(unique.len());
     for oid in unique {
-        files.insert(oid.clone(), next_file(&mut rest, bytes_max)?);
+        files.insert(oid.clone(), answers.next("blob", bytes_max)?.map(<[u8]>::to_vec));
     }
     Ok(files)
 }
 
-/// Takes one answer of `cat-file --batch`: a line, and the content if there is one.
-fn next_file(rest: &mut &[u8], bytes_max: usize) -> Result<Result<Vec<u8>, String>, Error> {
-    let broken = || Error::Git { command: "cat-file".into(), detail: "its answer ended early".into() };
-    let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
-    let (line, tail) = rest.split_at(end);
-    let line = String::from_utf8_lossy(line).into_owned();
-    *rest = tail.get(1..).unwrap_or_default();
-    let mut fields = line.split(' ');
-    let (kind, size) = (fields.nth(1), fields.next().and_then(|size| size.parse::<usize>().ok()));
-    let (Some(kind), Some(size)) = (kind, size) else {
-        return Ok(Err("it has no such file".to_owned()));
-    };
-    let (content, tail) = rest.split_at_checked(size).ok_or_else(broken)?;
-    *rest = tail.get(1..).unwrap_or_default();
-    if kind != "blob" {
-        return Ok(Err(format!("its file is a {kind}")));
+/// What `cat-file --batch` says, one answer after the other: a line, and the content if there is one.
+struct Answers {
+    said: Vec<u8>,
+    at: usize,
+}
+
+impl Answers {
+    /// Asks in one process for everything, one object a line.
+    fn to(git: &Git, asked: String) -> Result<Answers, Error> {
+        let said = match asked.is_empty() {
+            true => Vec::new(),
+            false => git.bulk(&["cat-file", "--batch", "--buffer"], asked.as_bytes())?,
+        };
+        Ok(Answers { said, at: 0 })
     }
-    if size > bytes_max {
-        return Ok(Err(format!("its file has {size} bytes, more than {bytes_max}")));
+
+    /// The next object's content, if it is there, of this kind and not larger.
+    fn next(&mut self, wanted: &str, bytes_max: usize) -> Result<Result<&[u8], String>, Error> {
+        let broken = || Error::Git { command: "cat-file".into(), detail: "its answer ended early".into() };
+        let rest = self.said.get(self.at..).unwrap_or_default();
+        let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
+        let (line, rest) = rest.split_at(end);
+        self.at += end + 1;
+        let line = String::from_utf8_lossy(line);
+        let mut fields = line.split(' ');
+        let (kind, size) = (fields.nth(1), fields.next().and_then(|size| size.parse::<usize>().ok()));
+        let (Some(kind), Some(size)) = (kind, size) else {
+            return Ok(Err("it has no such file".to_owned()));
+        };
+        let content = rest.get(1..=size).ok_or_else(broken)?;
+        self.at += size + 1;
+        if kind != wanted {
+            return Ok(Err(format!("its file is a {kind}")));
+        }
+        if size > bytes_max {
+            return Ok(Err(format!("its file has {size} bytes, more than {bytes_max}")));
+        }
+        Ok(Ok(content))
     }
-    Ok(Ok(content.to_vec()))
 }

@@ -5,6 +5,7 @@ mod acts;
 mod collect;
 mod defects;
 mod issues;
+mod loose;
 mod races;
 mod shapes;
 mod support;

@@ -3,7 +3,7 @@
 
 use std::sync::Barrier;
 
-use tenure_git::{Error, Granted, LockName, guard};
+use tenure_git::{Error, Granted, LockName, Repo, guard};
 
 use crate::support::*;
 
@@ -150,6 +150,20 @@ fn eight_agents_in_one_clone_never_hold_overlapping_locks() {
     race(&world, &agents, &repo, rounds(40));
     world.clock.advance(MINUTE + 5_000);
     melee(&world, &agents, &repo, rounds(20));
+}
+
+#[test]
+fn agents_that_change_refs_through_git_and_as_files_never_hold_overlapping_locks() {
+    let world = World::on_path();
+    let through_git = |agent: Agent| Agent { repo: Repo::ask_git(agent.dir()).expect("a repository"), ..agent };
+    let agents: Vec<Agent> = names().map(|name| world.alone(&name)).collect();
+    let repo = turn(&agents, 0).dir().to_owned();
+    let half = agents.len() / 2;
+    let mixed = |(number, agent): (usize, Agent)| if number < half { through_git(agent) } else { agent };
+    let agents: Vec<Agent> = agents.into_iter().enumerate().map(mixed).collect();
+    race(&world, &agents, &repo, rounds(20));
+    world.clock.advance(MINUTE + 5_000);
+    melee(&world, &agents, &repo, rounds(10));
 }
 
 #[test]

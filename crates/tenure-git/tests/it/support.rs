@@ -1,11 +1,11 @@
 //! Clones around one bare remote, and a clock that only the test moves.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tenure_core::{Timestamp, Ttl};
@@ -36,7 +36,6 @@ pub(crate) struct World {
     pub(crate) dir: TempDir,
     pub(crate) clock: TestClock,
     url: String,
-    daemon: Option<Daemon>,
 }
 
 /// One agent in one clone.
@@ -54,7 +53,7 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         let remote = dir.path().join("remote.git");
         git(dir.path(), &["init", "-q", "--bare", "remote.git"]);
-        World { url: remote.display().to_string(), dir, clock: TestClock::new(), daemon: None }
+        World { url: remote.display().to_string(), dir, clock: TestClock::new() }
     }
 
     /// With a remote behind `git daemon`.
@@ -62,7 +61,6 @@ impl World {
         let mut world = World::on_path();
         let daemon = Daemon::start(world.dir.path());
         world.url = format!("git://127.0.0.1:{}/remote.git", daemon.port);
-        world.daemon = Some(daemon);
         world
     }
 
@@ -153,33 +151,28 @@ pub(crate) fn rounds(default: usize) -> usize {
     default * factor
 }
 
-/// `git daemon` on loopback, ended with the test.
+/// `git daemon` on loopback: one process for each connection, as inetd runs it. So nothing is left behind, however the
+/// test ends.
 struct Daemon {
-    child: Child,
     port: u16,
 }
 
 impl Daemon {
     fn start(base: &Path) -> Daemon {
-        // Freed right before git takes it; another program taking it in between would fail the wait below.
-        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
-        let mut command = Command::new("git");
-        command.arg("daemon").args(["--reuseaddr", "--listen=127.0.0.1", "--export-all", "--enable=receive-pack"]);
-        command.arg(format!("--port={port}")).arg(format!("--base-path={}", base.display())).arg(base);
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("git daemon");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "git daemon does not listen");
-            std::thread::yield_now();
-        }
-        Daemon { child, port }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its number").port();
+        let base = base.to_owned();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let said = OwnedFd::from(stream.try_clone().expect("a second handle"));
+                let mut command = Command::new("git");
+                command.args(["daemon", "--inetd", "--log-destination=none", "--export-all", "--enable=receive-pack"]);
+                command.arg(format!("--base-path={}", base.display())).arg(&base);
+                command.stdin(OwnedFd::from(stream)).stdout(said).stderr(Stdio::null());
+                let mut child = command.spawn().expect("git daemon");
+                std::thread::spawn(move || child.wait());
+            }
+        });
+        Daemon { port }
     }
 }
