@@ -44,6 +44,7 @@ pub fn run() -> Result<()> {
             writeln!(findings, "{file}: {lines} lines; the limit is {FILE_LINES_MAX}")?;
         }
     }
+    codes(&listed, &mut findings)?;
     if !findings.is_empty() {
         bail!("tidy found something:\n{findings}");
     }
@@ -64,6 +65,28 @@ fn borders(file: &str, text: &str, findings: &mut String) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Every code with which a command of the program fails has its row in `docs/errors.md`.
+fn codes(listed: &str, findings: &mut String) -> Result<()> {
+    let page = std::fs::read_to_string(run::root().join("docs/errors.md"))?;
+    for file in listed.lines().filter(|file| file.starts_with("crates/tenure-cli/src/")) {
+        let text = std::fs::read_to_string(run::root().join(file))?;
+        let places = text.split("Failure::new(").skip(1).chain(text.split("failure.code) = (").skip(1));
+        for code in places.filter_map(code_in) {
+            if !page.contains(&format!("| `{code}` |")) {
+                writeln!(findings, "{file}: docs/errors.md lacks a row for `{code}`")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The code among the words behind a failure's exit code; none if it is not written there.
+fn code_in(arguments: &str) -> Option<&str> {
+    let second = arguments.split_once(',')?.1.trim_start();
+    let code = second.strip_prefix('"')?.split_once('"')?.0;
+    code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_').then_some(code)
 }
 
 fn is_test(file: &str) -> bool {

@@ -4,7 +4,7 @@
 //! register ──► active ──► unhealthy ──► dead ──► register again
 //!                │  ▲        │            silence moves to the right, a heartbeat back to active; death ends its leases
 //!                ▼  └────────┘
-//!             draining (gets no new lease) ──► deregistered
+//!             draining (gets no new lease) ──► deregistered, by itself or when its time to drain is over
 //! ```
 //!
 //! Only registered agents are timed: one that never registers and never beats is nobody's loss.
@@ -116,19 +116,31 @@ pub struct Agent {
     pub has_beaten: bool,
     /// Grows with every change of its status.
     pub version: u64,
+    /// How long it has to finish once it drains; none: as long as it beats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_ms: Option<u64>,
+    /// When that time is over, while it drains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_by: Option<Timestamp>,
     /// A digest of the credential it registered with; others may not speak for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<str>>,
 }
 
 impl Agent {
-    /// When silence changes its status next.
+    /// When its time to drain is over if it begins now.
+    pub fn drained_after(&self, now: Timestamp) -> Option<Timestamp> {
+        self.drain_ms.map(|ms| now.plus_ms(ms))
+    }
+
+    /// When its status changes next if it stays silent.
     pub fn deadline(&self) -> Option<Timestamp> {
-        match self.status {
+        let silent = match self.status {
             AgentStatus::Registering | AgentStatus::Active => Some(self.seen_at.plus_ms(self.pulse.unhealthy_after_ms)),
             AgentStatus::Unhealthy | AgentStatus::Draining => Some(self.seen_at.plus_ms(self.pulse.dead_after_ms)),
             AgentStatus::Dead | AgentStatus::Deregistered => None,
-        }
+        };
+        silent.map(|at| self.drained_by.map_or(at, |drained| at.min(drained)))
     }
 }
 

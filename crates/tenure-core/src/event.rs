@@ -261,13 +261,72 @@ impl EventKind {
 
     /// How a lease ended, if this is the end of one.
     pub fn end(self) -> Option<End> {
-        match self {
-            EventKind::LeaseReleased => Some(End::Released),
-            EventKind::LeaseExpired => Some(End::Expired),
-            EventKind::LeaseRevoked => Some(End::Revoked),
-            _ => None,
+        match self.step()? {
+            Step::Ended(end) => Some(end),
+            Step::Granted | Step::Renewed => None,
         }
     }
+
+    /// The step in a lease's life, if this is about one. Every kind is named: a new one has to be put somewhere.
+    pub fn step(self) -> Option<Step> {
+        match self {
+            EventKind::LeaseGranted => Some(Step::Granted),
+            EventKind::LeaseRenewed => Some(Step::Renewed),
+            EventKind::LeaseReleased => Some(Step::Ended(End::Released)),
+            EventKind::LeaseExpired => Some(Step::Ended(End::Expired)),
+            EventKind::LeaseRevoked => Some(Step::Ended(End::Revoked)),
+            EventKind::LedgerOpened
+            | EventKind::IntentCreated
+            | EventKind::IntentPatched
+            | EventKind::IntentStatusChanged
+            | EventKind::IntentAssigned
+            | EventKind::IntentUnassigned
+            | EventKind::IntentDependencyAdded
+            | EventKind::IntentDependencyRemoved
+            | EventKind::IntentAccessChanged
+            | EventKind::IntentFailed
+            | EventKind::IntentNoted
+            | EventKind::PortfolioCreated
+            | EventKind::PortfolioStatusChanged
+            | EventKind::PortfolioIntentAdded
+            | EventKind::PortfolioIntentRemoved
+            | EventKind::CoordinatorGranted
+            | EventKind::CoordinatorPaused
+            | EventKind::CoordinatorResumed
+            | EventKind::CoordinatorUnresponsive
+            | EventKind::CoordinatorFailedOver
+            | EventKind::CoordinatorHandedOff
+            | EventKind::CoordinatorReplaced
+            | EventKind::CoordinatorGuardrailsSet
+            | EventKind::CoordinatorEnded
+            | EventKind::AgentRegistered
+            | EventKind::AgentStatusChanged
+            | EventKind::SubscriptionMade
+            | EventKind::SubscriptionEnded
+            | EventKind::WorkflowStarted
+            | EventKind::WorkflowEnded
+            | EventKind::TaskEnded
+            | EventKind::TaskLate
+            | EventKind::TaskAnsweredOutside
+            | EventKind::TaskOverdue
+            | EventKind::FlowStarted
+            | EventKind::FlowEnded
+            | EventKind::FlowPaused
+            | EventKind::FlowResumed
+            | EventKind::FlowOverdue => None,
+        }
+    }
+}
+
+/// A step in the life of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It begins.
+    Granted,
+    /// It goes on.
+    Renewed,
+    /// It is over.
+    Ended(End),
 }
 
 impl From<End> for EventKind {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::event::{Cursor, Event, EventKind, Step};
 use tenure_core::lease::{End, Mode, Resources};
 use tenure_core::{Holder, Resource, Timestamp, Token};
 
@@ -156,12 +156,12 @@ impl Auditor {
     pub fn push(&mut self, event: &Event) -> Result<(), Violation> {
         let order = self.check_order(event);
         let orphan = self.check_orphans(event.at);
-        let content = match event.kind {
-            EventKind::LeaseGranted => self.grant(event),
-            EventKind::LeaseRenewed => self.renew(event),
-            EventKind::LeaseReleased | EventKind::LeaseExpired | EventKind::LeaseRevoked => self.end(event),
+        let content = match event.kind.step() {
+            Some(Step::Granted) => self.grant(event),
+            Some(Step::Renewed) => self.renew(event),
+            Some(Step::Ended(_)) => self.end(event),
             // What is not about leases has no place in their order.
-            _ => Ok(()),
+            None => Ok(()),
         };
         order.and(orphan).and(content)
     }

@@ -50,7 +50,9 @@ impl Agents {
     /// Everyone alive has just been seen.
     pub(crate) fn see_all(&mut self, now: Timestamp) {
         for agent in self.by_id.values_mut() {
-            Arc::make_mut(agent).seen_at = agent.seen_at.max(now);
+            let agent = Arc::make_mut(agent);
+            agent.seen_at = agent.seen_at.max(now);
+            agent.drained_by = agent.drained_by.map(|at| at.max(agent.drained_after(now).unwrap_or(at)));
         }
     }
 }
@@ -82,6 +84,8 @@ pub struct Register {
     pub profile: Map<String, Value>,
     /// How often it will beat.
     pub pulse: Pulse,
+    /// How long it has to finish once it drains.
+    pub drain_ms: Option<u64>,
 }
 
 impl Command for Register {
@@ -107,6 +111,8 @@ impl Command for Register {
             seen_at: turn.now(),
             has_beaten: false,
             version: known.as_ref().map_or(1, |known| known.version + 1),
+            drain_ms: self.drain_ms,
+            drained_by: None,
             credential: self.speaker.credential,
         };
         let old = known.map(|known| known.status);
@@ -160,7 +166,13 @@ impl Command for MoveAgent {
         if agent.status.is_gone() {
             return Err(Refusal::Gone { name: agent.name.clone(), status: agent.status });
         }
-        let seen = Agent { seen_at: turn.now(), ..Agent::clone(&agent) };
+        let drained_by = match (agent.status, self.status) {
+            // Saying it again gives no more time.
+            (AgentStatus::Draining, AgentStatus::Draining) => agent.drained_by,
+            (_, AgentStatus::Draining) => agent.drained_after(turn.now()),
+            _ => None,
+        };
+        let seen = Agent { seen_at: turn.now(), drained_by, ..Agent::clone(&agent) };
         let reason = self.status.is_gone().then(|| format!("the agent is {}", self.status.as_str()));
         Ok(ledger.move_agent(turn, &seen, self.status, reason))
     }
@@ -180,7 +192,8 @@ impl Ledger {
         status: AgentStatus,
         reason: Option<String>,
     ) -> Arc<Agent> {
-        let moved = Agent { status, version: agent.version + 1, ..agent.clone() };
+        let drained_by = agent.drained_by.filter(|_| status == AgentStatus::Draining);
+        let moved = Agent { status, drained_by, version: agent.version + 1, ..agent.clone() };
         let moved = self.put_agent(turn, moved, EventKind::AgentStatusChanged, Some(agent.status), reason.clone());
         if status.is_gone() {
             let why = reason.unwrap_or_else(|| format!("the agent is {}", status.as_str()));
@@ -210,9 +223,14 @@ impl Ledger {
         agent
     }
 
-    /// Silence has lasted: unhealthy first, then dead.
+    /// Silence has lasted: unhealthy first, then dead. Or the time to drain is over.
     pub(crate) fn silence_agent(&mut self, turn: &mut Turn<'_>, id: AgentId) {
         let Some(agent) = self.agents.by_id.get(&id).cloned() else { return };
+        if agent.drained_by.is_some_and(|at| at <= turn.now()) {
+            let reason = "its time to drain is over".to_owned();
+            self.move_agent(turn, &agent, AgentStatus::Deregistered, Some(reason));
+            return;
+        }
         let silent = turn.now().ms_since(agent.seen_at);
         let status = match agent.status {
             _ if silent >= agent.pulse.dead_after_ms => AgentStatus::Dead,

@@ -15,7 +15,12 @@ fn speaker(key: &str) -> Speaker {
 }
 
 fn register(bench: &mut Bench) -> Result<AgentStatus, Refusal> {
-    bench.apply(Register { speaker: speaker("k"), profile: Map::new(), pulse: PULSE }).map(|agent| agent.status)
+    register_with(bench, None)
+}
+
+fn register_with(bench: &mut Bench, drain_ms: Option<u64>) -> Result<AgentStatus, Refusal> {
+    let command = Register { speaker: speaker("k"), profile: Map::new(), pulse: PULSE, drain_ms };
+    bench.apply(command).map(|agent| agent.status)
 }
 
 fn status(bench: &mut Bench) -> AgentStatus {
@@ -89,6 +94,43 @@ fn a_draining_agent_keeps_what_it_has_and_gets_nothing_new() {
     assert_eq!(status(&mut bench), AgentStatus::Draining, "it is not made healthy or unhealthy");
     bench.pass(1);
     assert_eq!(status(&mut bench), AgentStatus::Dead);
+}
+
+#[test]
+fn an_agent_whose_time_to_drain_is_over_is_deregistered_although_it_beats_and_its_leases_end() {
+    let mut bench = Bench::new();
+    register_with(&mut bench, Some(5_000)).unwrap();
+    assert!(matches!(take(&mut bench), Acquired::Granted(_)));
+    let drain = || MoveAgent { speaker: speaker("k"), status: AgentStatus::Draining };
+    bench.apply(drain()).unwrap();
+    bench.pass(2_500);
+    bench.apply(Beat { speaker: speaker("k") }).unwrap();
+    bench.apply(drain()).unwrap();
+    bench.pass(2_499);
+    assert_eq!((status(&mut bench), bench.count(EventKind::LeaseExpired)), (AgentStatus::Draining, 0));
+    bench.pass(1);
+    assert_eq!((status(&mut bench), bench.count(EventKind::LeaseExpired)), (AgentStatus::Deregistered, 1));
+    assert_eq!(register(&mut bench).unwrap(), AgentStatus::Active);
+}
+
+#[test]
+fn an_agent_that_takes_its_draining_back_is_not_timed_and_an_outage_takes_no_time_to_drain() {
+    let mut bench = Bench::new();
+    register_with(&mut bench, Some(5_000)).unwrap();
+    let to = |status| MoveAgent { speaker: speaker("k"), status };
+    bench.apply(to(AgentStatus::Draining)).unwrap();
+    bench.apply(to(AgentStatus::Active)).unwrap();
+    bench.pass(2_999);
+    bench.apply(Beat { speaker: speaker("k") }).unwrap();
+    bench.pass(2_500);
+    assert_eq!(status(&mut bench), AgentStatus::Active);
+    bench.apply(to(AgentStatus::Draining)).unwrap();
+    bench.now += 3_600_000;
+    bench.reopen();
+    bench.pass(4_999);
+    assert_eq!(status(&mut bench), AgentStatus::Draining);
+    bench.pass(1);
+    assert_eq!(status(&mut bench), AgentStatus::Deregistered);
 }
 
 #[test]

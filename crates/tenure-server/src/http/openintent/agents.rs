@@ -54,7 +54,9 @@ pub(crate) async fn register(State(door): State<Door>, actor: Actor, body: Body)
     let pulse = pulse(&body)?;
     let profile = PROFILE.iter().filter_map(|name| Some(((*name).to_owned(), body.get(name)?.clone()))).collect();
     check_profile(&body)?;
-    let agent = door.app.engine().apply(Register { speaker: actor.speaker(name), profile, pulse }).await??;
+    let drain_ms = body.whole_or_null("drain_timeout_seconds", 0, AGENT_BEAT_MS_MAX / 1_000)?.map(|s| s * 1_000);
+    let command = Register { speaker: actor.speaker(name), profile, pulse, drain_ms };
+    let agent = door.app.engine().apply(command).await??;
     Ok(shown(StatusCode::CREATED, &agent))
 }
 
@@ -66,7 +68,6 @@ fn check_profile(body: &Body) -> Result<(), No> {
     for name in ["endpoint", "role_id", "name"] {
         body.text(name, TITLE_BYTES_MAX)?;
     }
-    body.whole_or_null("drain_timeout_seconds", 0, AGENT_BEAT_MS_MAX / 1_000)?;
     Ok(())
 }
 
