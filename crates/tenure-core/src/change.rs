@@ -253,26 +253,33 @@ impl Record {
         }
     }
 
-    /// Its value as JSON.
-    pub fn encode(&self) -> Result<String, serde_json::Error> {
+    /// Appends its value as JSON.
+    pub fn encode(&self, to: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         match self {
-            Record::Lease(lease) => serde_json::to_string(lease),
-            Record::Closure(closure) => serde_json::to_string(closure),
-            Record::Key(keyed) => serde_json::to_string(keyed),
-            Record::Intent(value) => serde_json::to_string(value),
-            Record::Portfolio(value) => serde_json::to_string(value),
-            Record::Agent(value) => serde_json::to_string(value),
-            Record::Coordinator(value) => serde_json::to_string(value),
-            Record::Subscription(value) => serde_json::to_string(value),
-            Record::Workflow(value) => serde_json::to_string(value),
-            Record::Lost(value) => serde_json::to_string(value),
-            Record::TaskDef(def) => serde_json::to_string(def),
-            Record::FlowDef(def) => serde_json::to_string(def),
-            Record::Plan(plan) => serde_json::to_string(plan),
-            Record::Flow(flow) => serde_json::to_string(flow),
-            Record::Task(task) => serde_json::to_string(task),
-            Record::Archive(archived) => serde_json::to_string(archived),
+            Record::Lease(lease) => serde_json::to_writer(to, lease),
+            Record::Closure(closure) => serde_json::to_writer(to, closure),
+            Record::Key(keyed) => serde_json::to_writer(to, keyed),
+            Record::Intent(value) => serde_json::to_writer(to, value),
+            Record::Portfolio(value) => serde_json::to_writer(to, value),
+            Record::Agent(value) => serde_json::to_writer(to, value),
+            Record::Coordinator(value) => serde_json::to_writer(to, value),
+            Record::Subscription(value) => serde_json::to_writer(to, value),
+            Record::Workflow(value) => serde_json::to_writer(to, value),
+            Record::Lost(value) => serde_json::to_writer(to, value),
+            Record::TaskDef(def) => serde_json::to_writer(to, def),
+            Record::FlowDef(def) => serde_json::to_writer(to, def),
+            Record::Plan(plan) => serde_json::to_writer(to, plan),
+            Record::Flow(flow) => serde_json::to_writer(to, flow),
+            Record::Task(task) => serde_json::to_writer(to, task),
+            Record::Archive(archived) => serde_json::to_writer(to, archived),
         }
+    }
+
+    /// Its value as JSON.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        let mut json = Vec::new();
+        self.encode(&mut json)?;
+        String::from_utf8(json).map_err(serde::ser::Error::custom)
     }
 
     /// Reads the value of a record of this kind.
@@ -318,7 +325,7 @@ pub struct Head {
     pub epoch: Epoch,
     /// The ledger's time of it.
     pub at: Timestamp,
-    /// The last token granted.
+    /// The last token granted: no lease of this batch or an earlier one has a larger one.
     pub token: Option<Token>,
     /// The last event.
     pub cursor: Cursor,

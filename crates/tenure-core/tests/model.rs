@@ -269,7 +269,7 @@ impl Pair {
         self.ledger = Ledger::open(self.head, epoch);
         for record in self.records.values() {
             // Through the text that the store keeps.
-            let text = record.encode().unwrap();
+            let text = record.to_json().unwrap();
             self.ledger.restore(Record::decode(record.kind(), &text).unwrap());
         }
         self.naive.reopen(self.naive.now + after, Token::start_of(epoch).as_u64());

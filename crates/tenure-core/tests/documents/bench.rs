@@ -84,7 +84,7 @@ impl Bench {
         let head = self.ledger.head();
         self.ledger = Ledger::open(head, Epoch(head.epoch.0 + 1));
         for record in self.records.values() {
-            let text = record.encode().expect("a record is JSON");
+            let text = record.to_json().expect("a record is JSON");
             self.ledger.restore(Record::decode(record.kind(), &text).expect("what was written can be read"));
         }
         self.start();

@@ -58,7 +58,7 @@ impl Shop {
         match change {
             Change::Put(record) => {
                 let key = (record.kind(), record.id().0);
-                let value = record.encode().unwrap();
+                let value = record.to_json().unwrap();
                 Record::decode(key.0, &value).expect("a record reads back");
                 self.records.insert(key, value);
             }

@@ -10,7 +10,7 @@ use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
 
-use super::codec::{decode_event, encode_event, encode_record};
+use super::codec::{Logged, decode_event, encode_record};
 use super::db::Db;
 use super::dir::DataDir;
 use super::journal::Journal;
@@ -191,12 +191,13 @@ impl<'a> Check<'a> {
             if batches.is_empty() {
                 break;
             }
-            for batch in &batches {
+            for logged in &batches {
+                let batch = &logged.batch;
                 if seq.is_some_and(|last| batch.head.seq != last + 1) {
                     self.report.problem(format_args!("the journal has no batch {}", batch.head.seq - 1));
                 }
                 seq = Some(batch.head.seq);
-                if batch.head.seq <= self.folded.seq { self.folded_batch(batch)? } else { self.new_batch(batch) }
+                if batch.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(batch) }
             }
         }
         self.compare_records()
@@ -217,8 +218,8 @@ impl<'a> Check<'a> {
         batch.events.iter().for_each(|event| self.audit(event));
     }
 
-    fn folded_batch(&mut self, batch: &Batch) -> Result<(), Error> {
-        for change in &batch.changes {
+    fn folded_batch(&mut self, logged: &Logged) -> Result<(), Error> {
+        for change in &logged.batch.changes {
             match change {
                 Change::Put(record) => {
                     if let Record::Lease(lease) = record {
@@ -231,9 +232,9 @@ impl<'a> Check<'a> {
             }
         }
         let first = self.report.first_cursor;
-        for event in batch.events.iter().filter(|event| event.cursor >= first) {
+        for (event, text) in logged.events().filter(|(event, _)| event.cursor >= first) {
             let kept = self.text("SELECT value FROM events WHERE seq = ?1", [event.cursor.0 as i64])?;
-            if kept.as_deref() != Some(encode_event(event)?.as_str()) {
+            if kept.as_deref() != Some(text) {
                 self.report.problem(format_args!("event {} differs between journal and tables", event.cursor.0));
             }
         }

@@ -6,8 +6,10 @@
 //! ```
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,65 +20,88 @@ use tenure_core::{Timestamp, Token};
 use super::db::unreadable;
 use crate::Error;
 
-/// How much memory is kept from one row to the next: a batch of 1,024 operations fits.
-const KEPT_BYTES: usize = 1024 * 1024;
+/// What one change or event usually takes.
+const ITEM_BYTES_USUAL: usize = 384;
 
 /// The text columns of a journal row.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Row {
     pub(super) changes: String,
     pub(super) events: String,
 }
 
 impl Row {
-    /// Writes a batch over what was there.
-    pub(super) fn encode(&mut self, batch: &Batch) -> Result<(), Error> {
-        // One huge batch must not keep its memory for ever.
-        for text in [&mut self.changes, &mut self.events] {
-            text.clear();
-            text.shrink_to(KEPT_BYTES);
-        }
-        array(&mut self.changes, &batch.changes, encode_change)?;
-        array(&mut self.events, &batch.events, |text, event| {
-            text.push_str(&encode_event(event)?);
+    pub(super) fn bytes(&self) -> usize {
+        self.changes.len() + self.events.len()
+    }
+}
+
+/// A batch as the journal has it: with its text, which the tables take over instead of writing it again.
+#[derive(Debug)]
+pub(super) struct Logged {
+    pub(super) batch: Arc<Batch>,
+    pub(super) row: Row,
+    /// Where in it the text of each event is.
+    spans: Vec<Range<usize>>,
+}
+
+impl Logged {
+    /// Writes a batch.
+    pub(super) fn encode(batch: Arc<Batch>) -> Result<Logged, Error> {
+        let changes = array(&batch.changes, encode_change)?;
+        let mut spans = Vec::with_capacity(batch.events.len());
+        let events = array(&batch.events, |text, event| {
+            let start = text.len();
+            encode_event(text, event)?;
+            spans.push(start..text.len());
             Ok(())
-        })
+        })?;
+        Ok(Logged { batch, row: Row { changes, events }, spans })
     }
 
     /// Reads a batch back.
-    pub(super) fn decode(&self, path: &Path, head: Head) -> Result<Batch, Error> {
-        let row = || format!("batch {}", head.seq);
-        let entries: Vec<Entry<'_>> =
-            serde_json::from_str(&self.changes).map_err(|why| unreadable(path, &row(), why))?;
-        let events = serde_json::from_str(&self.events).map_err(|why| unreadable(path, &row(), why))?;
+    pub(super) fn decode(path: &Path, head: Head, row: Row) -> Result<Logged, Error> {
+        let fail = |why| unreadable(path, &format!("batch {}", head.seq), why);
+        let entries: Vec<Entry<'_>> = serde_json::from_str(&row.changes).map_err(fail)?;
         let changes = entries.into_iter().map(|entry| entry.into_change(path)).collect::<Result<_, _>>()?;
-        Ok(Batch { head, changes, events })
+        let texts: Vec<&RawValue> = serde_json::from_str(&row.events).map_err(fail)?;
+        let events = texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>();
+        let batch = Arc::new(Batch { head, changes, events: events.map_err(fail)? });
+        let origin = row.events.as_ptr().addr();
+        let span = |text: &&RawValue| {
+            let start = text.get().as_ptr().addr() - origin;
+            start..start + text.get().len()
+        };
+        Ok(Logged { spans: texts.iter().map(span).collect(), batch, row })
+    }
+
+    /// The events with their text.
+    pub(super) fn events(&self) -> impl Iterator<Item = (&Event, &str)> {
+        let texts = self.spans.iter().map(|span| self.row.events.get(span.clone()).unwrap_or_default());
+        self.batch.events.iter().zip(texts)
     }
 }
 
-fn array<T>(
-    text: &mut String,
-    items: &[T],
-    mut encode: impl FnMut(&mut String, &T) -> Result<(), Error>,
-) -> Result<(), Error> {
-    text.push('[');
+fn array<T>(items: &[T], mut encode: impl FnMut(&mut Vec<u8>, &T) -> Result<(), Error>) -> Result<String, Error> {
+    let mut text = Vec::with_capacity(2 + items.len() * ITEM_BYTES_USUAL);
+    text.push(b'[');
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
-            text.push(',');
+            text.push(b',');
         }
-        encode(text, item)?;
+        encode(&mut text, item)?;
     }
-    text.push(']');
-    Ok(())
+    text.push(b']');
+    String::from_utf8(text).map_err(|why| unwritable("a batch".to_owned(), serde::ser::Error::custom(why)))
 }
 
 /// Written by hand around the record's own JSON, which would otherwise be parsed once more to be embedded.
-fn encode_change(text: &mut String, change: &Change) -> Result<(), Error> {
+fn encode_change(text: &mut Vec<u8>, change: &Change) -> Result<(), Error> {
     let written = match change {
-        Change::Put(record) => {
-            let value = encode_record(record)?;
-            write!(text, r#"{{"put":["{}",{value}]}}"#, record.kind().as_str())
-        }
+        Change::Put(record) => write!(text, r#"{{"put":["{}","#, record.kind().as_str()).and_then(|()| {
+            record.encode(text)?;
+            text.write_all(b"]}")
+        }),
         Change::Delete(kind, id) => {
             let id = serde_json::to_string(id).map_err(|source| unwritable(format!("record {}", id.0), source))?;
             write!(text, r#"{{"delete":["{}",{id}]}}"#, kind.as_str())
@@ -85,16 +110,15 @@ fn encode_change(text: &mut String, change: &Change) -> Result<(), Error> {
             write!(text, r#"{{"renewed":[{token},{}]}}"#, expires_at.unix_ms())
         }
     };
-    written.unwrap_or_else(|_| unreachable!("writing to a string does not fail"));
-    Ok(())
+    written.map_err(|why| unwritable("a change".to_owned(), serde::ser::Error::custom(why)))
 }
 
 pub(super) fn encode_record(record: &Record) -> Result<String, Error> {
-    record.encode().map_err(|source| unwritable(format!("{} {}", record.kind().as_str(), record.id().0), source))
+    record.to_json().map_err(|source| unwritable(format!("{} {}", record.kind().as_str(), record.id().0), source))
 }
 
-pub(super) fn encode_event(event: &Event) -> Result<String, Error> {
-    serde_json::to_string(event).map_err(|source| unwritable(format!("event {}", event.cursor.0), source))
+fn encode_event(text: &mut Vec<u8>, event: &Event) -> Result<(), Error> {
+    serde_json::to_writer(text, event).map_err(|source| unwritable(format!("event {}", event.cursor.0), source))
 }
 
 pub(super) fn decode_event(path: &Path, value: &str) -> Result<Event, Error> {

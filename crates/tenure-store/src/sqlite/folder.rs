@@ -6,16 +6,15 @@
 
 use std::sync::{Arc, RwLock};
 
-use tenure_core::change::Batch;
-
+use super::codec::Logged;
 use super::journal::Journal;
 use super::retain::{self, Retain};
 use super::tables::Tables;
-use super::tail::{FOLD_CHANGES, Tail, Work};
+use super::tail::{FOLD_CHANGES, Tail, Work, weight};
 use crate::{Error, Order};
 
-/// Checkpoint when the log has about 1 MB …
-const CHECKPOINT_PAGES: u64 = 256;
+/// Checkpoint when the log has about 4 MB …
+const CHECKPOINT_PAGES: u64 = 512;
 /// … or after so many waits of a tenth of a second.
 const CHECKPOINT_TURNS: u32 = 10;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.
@@ -101,7 +100,7 @@ impl Folder {
         }
     }
 
-    fn next_chunk(&self) -> Result<Vec<Arc<Batch>>, Error> {
+    fn next_chunk(&self) -> Result<Vec<Arc<Logged>>, Error> {
         match self.tail.chunk() {
             Some(chunk) => Ok(chunk),
             None => {
@@ -161,16 +160,16 @@ impl Folder {
 }
 
 /// A chunk of the journal, read from its file, of the batches in `(after, before)`.
-pub(super) fn read_chunk(journal: &Journal, after: u64, before: u64) -> Result<Vec<Arc<Batch>>, Error> {
-    let mut chunk: Vec<Arc<Batch>> = Vec::new();
+pub(super) fn read_chunk(journal: &Journal, after: u64, before: u64) -> Result<Vec<Arc<Logged>>, Error> {
+    let mut chunk: Vec<Arc<Logged>> = Vec::new();
     let mut changes = 0;
     while changes < FOLD_CHANGES {
-        let from = chunk.last().map_or(after, |batch| batch.head.seq);
+        let from = chunk.last().map_or(after, |logged| logged.batch.head.seq);
         let step = journal.read(from, before, Order::OldestFirst)?;
         if step.is_empty() {
             break;
         }
-        changes += step.iter().map(|batch| batch.changes.len().max(batch.events.len())).sum::<usize>();
+        changes += step.iter().map(weight).sum::<usize>();
         chunk.extend(step.into_iter().map(Arc::new));
     }
     Ok(chunk)

@@ -8,18 +8,16 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{OptionalExtension, Row as SqlRow, params};
-use tenure_core::change::{Batch, Head};
+use tenure_core::change::Head;
 use tenure_core::event::Cursor;
 use tenure_core::{Epoch, Timestamp, Token};
 
-use super::codec::Row;
+use super::codec::{Logged, Row};
 use super::db::Db;
 use crate::{Error, Order};
 
 /// How much text one step reads before it lets commits in again: about 0.1 ms.
 const STEP_BYTES: usize = 128 * 1024;
-/// How many rows a commit deletes at most; more than it adds, so that trimming catches up.
-const TRIM_ROWS: u64 = 4;
 
 pub(super) const SCHEMA: &[&str] = &["
     CREATE TABLE journal (
@@ -36,12 +34,13 @@ pub(super) const SCHEMA: &[&str] = &["
 "];
 
 /// FULL, because a commit that was answered must survive the machine. A log that grows costs half the speed, so it is
-/// checkpointed every 1,000 pages.
+/// checkpointed every 500 pages. Pages of 8 KiB are a compromise: one is what a lone commit writes, a large one writes many.
 const PRAGMAS: &str = "
+    PRAGMA page_size = 8192;
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
-    PRAGMA wal_autocheckpoint = 1000;
+    PRAGMA wal_autocheckpoint = 500;
 ";
 
 /// A lock that lets its takers in by turns: who waits is next, also against one that comes back at once.
@@ -99,7 +98,7 @@ impl Journal {
         self.append(head, &row, None)
     }
 
-    /// Makes one row durable, and forgets a few rows up to `trim`.
+    /// Makes one row durable, and forgets the rows up to `trim`.
     pub(super) fn append(&self, head: Head, row: &Row, trim: Option<u64>) -> Result<(), Error> {
         self.with(|db| {
             let fail = db.fail();
@@ -126,14 +125,14 @@ impl Journal {
 
     /// The first batches within `(after, before)`, or the last for the newest first: one step, at least one batch if
     /// there is any.
-    pub(super) fn read(&self, after: u64, before: u64, order: Order) -> Result<Vec<Batch>, Error> {
+    pub(super) fn read(&self, after: u64, before: u64, order: Order) -> Result<Vec<Logged>, Error> {
         let mut rows = Vec::new();
         let path = self.with(|db| {
             read_rows(db, after, before, order, &mut rows).map_err(db.fail())?;
             Ok(db.path.clone())
         })?;
         // Outside the gate: decoding is most of the work.
-        rows.into_iter().map(|(head, row)| row.decode(&path, head)).collect()
+        rows.into_iter().map(|(head, row)| Logged::decode(&path, head, row)).collect()
     }
 
     /// The epoch claimed last.
@@ -153,11 +152,6 @@ impl Journal {
     pub(super) fn with<T>(&self, run: impl FnOnce(&Db) -> Result<T, Error>) -> Result<T, Error> {
         run(self.db.enter().as_ref().ok_or(Error::Closed)?)
     }
-}
-
-/// Up to which row a commit may trim: never more than a few, and never past what the tables have safely.
-pub(super) fn trim_to(first: u64, checkpointed: u64) -> Option<u64> {
-    (checkpointed >= first).then(|| checkpointed.min(first + TRIM_ROWS - 1))
 }
 
 fn insert(db: &Db, head: Head, row: &Row) -> Result<(), rusqlite::Error> {
@@ -196,7 +190,7 @@ fn read_rows(
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
         let text = Row { changes: row.get(5)?, events: row.get(6)? };
-        bytes += text.changes.len() + text.events.len();
+        bytes += text.bytes();
         found.push((head_of(row)?, text));
         if bytes >= STEP_BYTES {
             break;

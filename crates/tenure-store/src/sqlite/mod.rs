@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! commit ──► journal.db   one row a batch, on the disk when commit returns
-//!    │           ▲ trimmed, a few rows in each commit, up to the last finished checkpoint of the tables
+//!    │           ▲ trimmed, a stretch of rows at a time, up to the last finished checkpoint of the tables
 //!    └─► tail ──►│ folder ──► tables.db   records, events; for reading and for the next start
 //!         └──────┴── readers: tables, then what only the journal or memory has
 //! ```
@@ -32,6 +32,7 @@ mod retain;
 mod scan;
 mod tables;
 mod tail;
+mod trim;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -43,15 +44,16 @@ use tenure_core::change::{Batch, Head, Record};
 pub use check::{CheckReport, check};
 pub use retain::Retain;
 
-use codec::Row;
+use codec::Logged;
 use db::Db;
 use dir::DataDir;
 use folder::{Folder, Turns, read_chunk};
-use journal::{Journal, trim_to};
+use journal::Journal;
 use pool::Pool;
 use reader::SqliteReader;
 use tables::Tables;
 use tail::{Progress, Tail};
+use trim::Trim;
 
 use crate::{CommitError, Error, Reader, Store};
 
@@ -68,7 +70,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        // Two seconds of 50,000 operations each, some 50 MB at most.
+        // Two seconds of 50,000 operations each, some 100 MB at most.
         Options { retain: Retain::default(), tail_changes_max: 100_000, folding: true }
     }
 }
@@ -82,11 +84,9 @@ pub struct Sqlite {
     tables_path: PathBuf,
     epoch: Epoch,
     head: Head,
-    /// The first row of the journal, and up to which row it may be trimmed.
-    first_seq: u64,
+    trim: Trim,
+    /// Up to which row the journal may be trimmed.
     checkpointed_seq: u64,
-    /// The text of the last row: its memory is used again.
-    row: Row,
     is_poisoned: bool,
     /// Last, so that the directory is ours until everything above is closed.
     _dir: DataDir,
@@ -129,9 +129,8 @@ impl Sqlite {
             folder: Some(spawned.map_err(|why| Error::io("start the folder of", &tables_path, why))?),
             tables_path,
             head,
-            first_seq,
+            trim: Trim::new(first_seq, head.seq),
             checkpointed_seq: 0,
-            row: Row::default(),
             is_poisoned: false,
             _dir: dir,
         })
@@ -143,14 +142,14 @@ impl Sqlite {
     }
 
     fn append(&mut self, batch: &Arc<Batch>) -> Result<(), Error> {
-        self.row.encode(batch)?;
-        let trim = trim_to(self.first_seq, self.checkpointed_seq);
+        let logged = Logged::encode(Arc::clone(batch))?;
+        let trim = self.trim.due(self.checkpointed_seq);
         self.is_poisoned = true;
-        self.journal.append(batch.head, &self.row, trim)?;
+        self.journal.append(batch.head, &logged.row, trim)?;
         self.is_poisoned = false;
-        self.first_seq = trim.map_or(self.first_seq, |last| last + 1);
+        self.trim.appended(logged.row.bytes(), trim);
         self.head = batch.head;
-        self.checkpointed_seq = self.tail.push(Arc::clone(batch));
+        self.checkpointed_seq = self.tail.push(Arc::new(logged));
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
 
 use super::backup;
+use super::codec::Logged;
 use super::dir::bytes_of;
 use super::journal::Journal;
 use super::pool::Pool;
@@ -43,7 +44,7 @@ impl SqliteReader {
                 Ok(head.seq)
             })?;
             if !search.is_open() || self.forward_in_journal(search, folded_seq, view.first_seq)? {
-                view.batches.iter().for_each(|batch| look_forward(search, batch));
+                view.batches.iter().for_each(|logged| look_forward(search, &logged.batch));
                 return Ok(());
             }
             // The journal was trimmed meanwhile, so the tables have more now.
@@ -54,7 +55,7 @@ impl SqliteReader {
     fn forward_in_journal(&self, search: &mut Search<'_>, mut seq: u64, first_seq: u64) -> Result<bool, Error> {
         while search.is_open() && seq + 1 < first_seq {
             let batches = self.journal.read(seq, first_seq, Order::OldestFirst)?;
-            for batch in &batches {
+            for Logged { batch, .. } in &batches {
                 if batch.head.seq != seq + 1 {
                     return Ok(false);
                 }
@@ -70,14 +71,14 @@ impl SqliteReader {
 
     fn backward(&self, search: &mut Search<'_>) -> Result<(), Error> {
         let view = self.tail.view(search.query.after, search.looked);
-        view.batches.iter().rev().for_each(|batch| look_backward(search, batch));
+        view.batches.iter().rev().for_each(|logged| look_backward(search, &logged.batch));
         let mut seq = view.first_seq;
         // Rows are trimmed from the old end, and only what the tables have: where the journal ends, they go on.
         while search.is_open() && seq > view.folded_seq + 1 {
             let batches = self.journal.read(view.folded_seq, seq, Order::NewestFirst)?;
-            batches.iter().for_each(|batch| look_backward(search, batch));
+            batches.iter().for_each(|logged| look_backward(search, &logged.batch));
             match batches.last() {
-                Some(last) => seq = last.head.seq,
+                Some(last) => seq = last.batch.head.seq,
                 None => break,
             }
         }
@@ -147,7 +148,7 @@ impl Reader for SqliteReader {
 
     fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error> {
         let view = self.tail.view(Cursor(0), Cursor(u64::MAX));
-        if let Some(found) = view.batches.iter().rev().find_map(|batch| change_of(batch, id)) {
+        if let Some(found) = view.batches.iter().rev().find_map(|logged| change_of(&logged.batch, id)) {
             return Ok(found);
         }
         if view.first_seq > view.folded_seq + 1 {

@@ -34,13 +34,9 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     let is_large = used_bytes(db)? > retain.bytes;
     // Times are in the order of events, so the too old ones are the first.
     let oldest_kept = if is_large { u64::MAX } else { now.unix_ms().saturating_sub(retain.age_ms) };
-    let sql = "SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?1) WHERE at < ?2";
-    let limits = [STEP_EVENTS as i64, i64::try_from(oldest_kept).unwrap_or(i64::MAX)];
-    let select = db.connection.prepare_cached(sql);
-    let last: Option<i64> =
-        select.and_then(|mut select| select.query_row(limits, |row| row.get(0))).map_err(db.fail())?;
-    drop_archive(db, oldest_kept.min(i64::MAX as u64))?;
-    let Some(last) = last else { return Ok(None) };
+    let oldest_kept = i64::try_from(oldest_kept).unwrap_or(i64::MAX);
+    drop_archive(db, oldest_kept)?;
+    let Some(last) = last_dropped(db, oldest_kept)? else { return Ok(None) };
     let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
     for sql in ["DELETE FROM events WHERE seq <= ?1", "DELETE FROM blocks WHERE last <= ?1"] {
         let delete = db.connection.prepare_cached(sql);
@@ -50,14 +46,26 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     Ok(Some(Cursor(last as u64 + 1)))
 }
 
+/// The last of the few events to drop. This runs after every chunk and mostly finds none, so it looks at one event first.
+fn last_dropped(db: &Db, oldest_kept: i64) -> Result<Option<i64>, Error> {
+    let sql = "SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?1) WHERE at < ?2";
+    let select = |limit: usize| {
+        let mut select = db.connection.prepare_cached(sql)?;
+        select.query_row([limit as i64, oldest_kept], |row| row.get(0))
+    };
+    match select(1).map_err(db.fail())? {
+        None => Ok(None),
+        Some(first) => select(STEP_EVENTS).map(|last| last.or(Some(first))).map_err(db.fail()),
+    }
+}
+
 /// Drops a few runs that ended too long ago.
-fn drop_archive(db: &Db, oldest_kept: u64) -> Result<(), Error> {
+fn drop_archive(db: &Db, oldest_kept: i64) -> Result<(), Error> {
     let sql = "DELETE FROM records WHERE kind = 'archive' AND id IN (
         SELECT id FROM records WHERE kind = 'archive' ORDER BY id LIMIT ?1)
         AND value ->> '$.flow.ended_at' < ?2";
     let delete = db.connection.prepare_cached(sql);
-    let limits = [STEP_ARCHIVE as i64, i64::try_from(oldest_kept).unwrap_or(i64::MAX)];
-    delete.and_then(|mut delete| delete.execute(limits)).map(drop).map_err(db.fail())
+    delete.and_then(|mut delete| delete.execute([STEP_ARCHIVE as i64, oldest_kept])).map(drop).map_err(db.fail())
 }
 
 /// The pages in use; dropped events leave free pages that are used again.

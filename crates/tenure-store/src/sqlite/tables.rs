@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{Connection, OptionalExtension, params};
-use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
+use tenure_core::change::{Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
-use tenure_core::{Timestamp, Token};
+use tenure_core::{Resource, Timestamp, Token};
 
-use super::codec::{decode_event, encode_event, encode_record};
+use super::codec::{Logged, decode_event, encode_record};
 use super::db::{Db, unreadable};
 use super::digest::Digest;
 use crate::Error;
@@ -66,6 +66,7 @@ pub(super) const SCHEMA: &[&str] = &["
 
 /// The folder decides when to checkpoint.
 const PRAGMAS: &str = "
+    PRAGMA page_size = 8192;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
     PRAGMA wal_autocheckpoint = 0;
@@ -107,20 +108,21 @@ impl Tables {
     }
 
     /// Writes a stretch of the journal in one transaction.
-    pub(super) fn fold(&mut self, chunk: &[Arc<Batch>]) -> Result<Head, Error> {
-        let Some(last) = chunk.last() else { return head(&self.db) };
+    pub(super) fn fold(&mut self, chunk: &[Arc<Logged>]) -> Result<Head, Error> {
+        let before = head(&self.db)?;
+        let Some(last) = chunk.last().map(|logged| logged.batch.head) else { return Ok(before) };
         let mut block = match self.block.take() {
             Some(block) => block,
             None => open_block(&self.db)?,
         };
         let fail = self.db.fail();
         let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
-        Latest::of(chunk).write(&self.db)?;
+        Latest::of(chunk, before.token).write(&self.db)?;
         write_events(&self.db, chunk, &mut block)?;
-        set_meta(&self.db, "head", &encode_head(last.head)?)?;
+        set_meta(&self.db, "head", &encode_head(last)?)?;
         transaction.commit().map_err(fail)?;
         self.block = Some(block);
-        Ok(last.head)
+        Ok(last)
     }
 
     /// How much the write-ahead log holds.
@@ -146,32 +148,45 @@ impl Tables {
 /// The latest change of each record in a stretch: what came before it needs no writing.
 struct Latest<'a> {
     records: BTreeMap<(RecordKind, RecordId), Option<&'a Record>>,
+    /// The leases apart: they are most of it, and a token is a cheaper key than its text.
+    leases: BTreeMap<Token, Option<&'a Record>>,
     renewals: BTreeMap<Token, Timestamp>,
+    /// The last token that the tables can know.
+    known: Option<Token>,
 }
 
 impl<'a> Latest<'a> {
-    fn of(chunk: &'a [Arc<Batch>]) -> Latest<'a> {
-        let mut latest = Latest { records: BTreeMap::new(), renewals: BTreeMap::new() };
-        for change in chunk.iter().flat_map(|batch| &batch.changes) {
+    fn of(chunk: &'a [Arc<Logged>], known: Option<Token>) -> Latest<'a> {
+        let (records, leases, renewals) = Default::default();
+        let mut latest = Latest { records, leases, renewals, known };
+        for change in chunk.iter().flat_map(|logged| &logged.batch.changes) {
             match change {
-                Change::Put(record) => latest.set(record.kind(), record.id(), Some(record)),
-                Change::Delete(kind, id) => latest.set(*kind, id.clone(), None),
-                Change::Renewed(token, expires_at) => {
-                    latest.renewals.insert(*token, *expires_at);
-                }
+                Change::Put(record @ Record::Lease(lease)) => latest.set_lease(lease.token, Some(record)),
+                Change::Put(record) => drop(latest.records.insert((record.kind(), record.id()), Some(record))),
+                Change::Delete(kind, id) => match lease_token(*kind, id) {
+                    Some(token) => latest.set_lease(token, None),
+                    None => drop(latest.records.insert((*kind, id.clone()), None)),
+                },
+                Change::Renewed(token, expires_at) => drop(latest.renewals.insert(*token, *expires_at)),
             }
         }
         latest
     }
 
-    fn set(&mut self, kind: RecordKind, id: RecordId, record: Option<&'a Record>) {
-        if let Some(token) = lease_token(kind, &id) {
-            self.renewals.remove(&token);
+    /// A lease that was granted and ended here costs only its events.
+    fn set_lease(&mut self, token: Token, record: Option<&'a Record>) {
+        self.renewals.remove(&token);
+        if record.is_none() && self.is_new(token) {
+            self.leases.remove(&token);
+        } else {
+            self.leases.insert(token, record);
         }
-        self.records.insert((kind, id), record);
     }
 
-    /// A delete of what was never there writes nothing, so a lease that lived and died here costs only its events.
+    fn is_new(&self, token: Token) -> bool {
+        self.known.is_none_or(|known| token > known)
+    }
+
     fn write(&self, db: &Db) -> Result<(), Error> {
         let fail = db.fail();
         let prepare = |sql| db.connection.prepare_cached(sql).map_err(fail);
@@ -179,14 +194,21 @@ impl<'a> Latest<'a> {
         let mut delete = prepare("DELETE FROM records WHERE kind = ?1 AND id = ?2")?;
         let mut forget = prepare("DELETE FROM renewals WHERE token = ?1")?;
         let mut renew = prepare("INSERT OR REPLACE INTO renewals VALUES (?1, ?2)")?;
+        let mut write = |kind: RecordKind, id: &RecordId, record: &Option<&Record>| {
+            match record {
+                Some(record) => put.execute(params![kind.as_str(), id.0, encode_record(record)?]),
+                None => delete.execute(params![kind.as_str(), id.0]),
+            }
+            .map_err(fail)
+        };
         for ((kind, id), record) in &self.records {
-            if let Some(token) = lease_token(*kind, id) {
+            write(*kind, id, record)?;
+        }
+        for (token, record) in &self.leases {
+            if !self.is_new(*token) {
                 forget.execute([token.as_u64() as i64]).map_err(fail)?;
             }
-            match record {
-                Some(record) => put.execute(params![kind.as_str(), id.0, encode_record(record)?]).map_err(fail)?,
-                None => delete.execute(params![kind.as_str(), id.0]).map_err(fail)?,
-            };
+            write(RecordKind::Lease, &RecordId::from(*token), record)?;
         }
         for (token, expires_at) in &self.renewals {
             renew.execute(params![token.as_u64() as i64, expires_at.unix_ms() as i64]).map_err(fail)?;
@@ -202,12 +224,12 @@ pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
 }
 
 /// Appends the events, and a digest for every block that becomes full.
-fn write_events(db: &Db, chunk: &[Arc<Batch>], block: &mut Block) -> Result<(), Error> {
+fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(), Error> {
     let fail = db.fail();
     let insert = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let mut insert = db.connection.prepare_cached(insert).map_err(fail)?;
-    for event in chunk.iter().flat_map(|batch| &batch.events) {
-        let resources: Vec<String> = event.resources.iter().map(ToString::to_string).collect();
+    for (event, text) in chunk.iter().flat_map(|logged| logged.events()) {
+        let resources: Vec<String> = event.resources.iter().map(Resource::to_text).collect();
         let row = params![
             event.cursor.0 as i64,
             event.at.unix_ms() as i64,
@@ -215,7 +237,7 @@ fn write_events(db: &Db, chunk: &[Arc<Batch>], block: &mut Block) -> Result<(), 
             (!resources.is_empty()).then(|| resources.join(", ")),
             event.holder.as_ref().map(|holder| holder.as_str()),
             event.token.map(|token| token.as_u64() as i64),
-            encode_event(event)?,
+            text,
         ];
         insert.execute(row).map_err(fail)?;
         block.add(event);

@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::change::{Batch, Head};
+use tenure_core::change::Head;
 use tenure_core::event::Cursor;
 
+use super::codec::Logged;
 use crate::Error;
 
 /// How many changes (or events, if more) one transaction of folding takes.
@@ -39,7 +40,7 @@ pub(super) struct Tail {
 
 #[derive(Default)]
 struct State {
-    batches: VecDeque<Arc<Batch>>,
+    batches: VecDeque<Arc<Logged>>,
     /// The changes in `batches`.
     held: usize,
     /// The changes that are not folded, in memory or not.
@@ -76,7 +77,7 @@ pub(super) enum Work {
 /// What a reader sees of the tail.
 pub(super) struct View {
     /// The batches in memory that it asked for.
-    pub(super) batches: Vec<Arc<Batch>>,
+    pub(super) batches: Vec<Arc<Logged>>,
     /// The number of the first batch in memory; the one after the head if there is none.
     pub(super) first_seq: u64,
     /// How far the tables were at that moment, at least.
@@ -84,7 +85,8 @@ pub(super) struct View {
 }
 
 /// What a batch weighs in the hand-off.
-fn weight(batch: &Batch) -> usize {
+pub(super) fn weight(logged: &Logged) -> usize {
+    let batch = &logged.batch;
     batch.changes.len().max(batch.events.len()).max(1)
 }
 
@@ -100,14 +102,14 @@ impl Tail {
     }
 
     /// Takes a committed batch; says up to where the journal may be trimmed.
-    pub(super) fn push(&self, batch: Arc<Batch>) -> u64 {
+    pub(super) fn push(&self, logged: Arc<Logged>) -> u64 {
         let mut state = self.lock();
-        let weight_added = weight(&batch);
+        let weight_added = weight(&logged);
         let was_enough = state.unfolded >= FOLD_CHANGES;
         state.unfolded += weight_added;
         state.held += weight_added;
-        state.progress.head = batch.head;
-        state.batches.push_back(batch);
+        state.progress.head = logged.batch.head;
+        state.batches.push_back(logged);
         while state.held > self.changes_max && state.batches.len() > 1 {
             state.forget_first();
         }
@@ -129,8 +131,8 @@ impl Tail {
     /// The batches in memory with events between the cursors.
     pub(super) fn view(&self, after: Cursor, before: Cursor) -> View {
         let state = self.lock();
-        let from = state.batches.partition_point(|batch| batch.head.cursor <= after);
-        let spans = |batch: &&Arc<Batch>| batch.events.first().is_none_or(|event| event.cursor < before);
+        let from = state.batches.partition_point(|logged| logged.batch.head.cursor <= after);
+        let spans = |logged: &&Arc<Logged>| logged.batch.events.first().is_none_or(|event| event.cursor < before);
         View {
             batches: state.batches.iter().skip(from).take_while(spans).cloned().collect(),
             first_seq: state.first_seq(),
@@ -160,14 +162,14 @@ impl Tail {
     }
 
     /// The next chunk from memory: `None` when the batch after `folded` is no longer there, empty when there is none.
-    pub(super) fn chunk(&self) -> Option<Vec<Arc<Batch>>> {
+    pub(super) fn chunk(&self) -> Option<Vec<Arc<Logged>>> {
         let state = self.lock();
         let next = state.progress.folded.seq + 1;
         let skip = next.checked_sub(state.first_seq())?;
         let mut taken = 0;
-        let fits = |batch: &&Arc<Batch>| {
+        let fits = |logged: &&Arc<Logged>| {
             let fits = taken < FOLD_CHANGES;
-            taken += weight(batch);
+            taken += weight(logged);
             fits
         };
         Some(state.batches.iter().skip(skip as usize).take_while(fits).cloned().collect())
@@ -179,13 +181,13 @@ impl Tail {
     }
 
     /// The tables have this chunk: memory can let go of it.
-    pub(super) fn set_folded(&self, chunk: &[Arc<Batch>]) {
+    pub(super) fn set_folded(&self, chunk: &[Arc<Logged>]) {
         let Some(last) = chunk.last() else { return };
         let mut state = self.lock();
         state.error = None;
-        state.progress.folded = last.head;
-        state.unfolded = state.unfolded.saturating_sub(chunk.iter().map(|batch| weight(batch)).sum());
-        while state.batches.front().is_some_and(|first| first.head.seq <= last.head.seq) {
+        state.progress.folded = last.batch.head;
+        state.unfolded = state.unfolded.saturating_sub(chunk.iter().map(|logged| weight(logged)).sum());
+        while state.batches.front().is_some_and(|first| first.batch.head.seq <= last.batch.head.seq) {
             state.forget_first();
         }
     }
@@ -239,7 +241,7 @@ impl Tail {
 
 impl State {
     fn first_seq(&self) -> u64 {
-        self.batches.front().map_or(self.progress.head.seq + 1, |batch| batch.head.seq)
+        self.batches.front().map_or(self.progress.head.seq + 1, |logged| logged.batch.head.seq)
     }
 
     fn forget_first(&mut self) {

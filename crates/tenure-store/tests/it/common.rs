@@ -73,8 +73,10 @@ impl Pen {
             self.head.cursor = self.head.cursor.next();
             event.cursor = self.head.cursor;
             self.head.at = self.head.at.max(event.at);
-            if event.kind == EventKind::LeaseGranted {
-                self.head.token = self.head.token.max(event.token);
+        }
+        for change in &changes {
+            if let Change::Put(Record::Lease(lease)) = change {
+                self.head.token = self.head.token.max(Some(lease.token));
             }
         }
         Arc::new(Batch { head: self.head, changes, events })
@@ -113,7 +115,7 @@ pub(crate) fn start(store: &mut dyn Store) -> Pen {
 pub(crate) fn records(store: &mut dyn Store) -> Vec<(RecordKind, String, String)> {
     let mut found = Vec::new();
     store
-        .load(&mut |record| found.push((record.kind(), record.id().0, record.encode().expect("encodes"))))
+        .load(&mut |record| found.push((record.kind(), record.id().0, record.to_json().expect("encodes"))))
         .expect("load");
     found
 }

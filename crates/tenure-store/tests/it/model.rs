@@ -136,7 +136,7 @@ impl Model {
     fn records(&self) -> Vec<(RecordKind, String, String)> {
         let leases = self.leases.values().cloned().map(Record::Lease);
         let all = leases.chain(self.closures.values().cloned().map(Record::Closure));
-        all.map(|record| (record.kind(), record.id().0, record.encode().unwrap())).collect()
+        all.map(|record| (record.kind(), record.id().0, record.to_json().unwrap())).collect()
     }
 
     fn answer(&self, query: &EventQuery) -> Vec<u64> {
