@@ -114,6 +114,30 @@ impl Resource {
         (segments.next() == Some("intent")).then(|| segments.next()?.parse().ok()).flatten()
     }
 
+    /// As it is written. Names are written several times for every grant, so this is one buffer and no formatting.
+    pub fn to_text(&self) -> String {
+        let place = self.0.strip_prefix(REPOSITORY).unwrap_or(&self.0);
+        let Some((kind, name)) = place.split_once(END) else { return "repo:*".to_owned() };
+        let mut text = String::with_capacity(place.len() + 2);
+        text.push_str(kind);
+        text.push(':');
+        let Some(name) = name.strip_suffix(END) else {
+            text.push_str("**");
+            return text;
+        };
+        for segment in name.split(END) {
+            text.push_str(segment);
+            text.push('/');
+        }
+        // An intent without a scope segment is the whole intent.
+        if kind == "intent" && !name.contains(END) {
+            text.push('*');
+        } else {
+            text.pop();
+        }
+        text
+    }
+
     /// Whether holding one of the two is at odds with holding the other (R2).
     pub fn overlaps(&self, other: &Resource) -> bool {
         self.covers(other) || other.covers(self)
@@ -184,29 +208,7 @@ fn path_place(name: &str) -> Result<String, ResourceError> {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut segments = self.segments().peekable();
-        let mut kind = segments.next().unwrap_or_default();
-        if kind == "repo" {
-            match segments.next() {
-                None => return f.write_str("repo:*"),
-                Some(inner) => kind = inner,
-            }
-        }
-        write!(f, "{kind}:")?;
-        if segments.peek().is_none() {
-            return f.write_str("**");
-        }
-        for (at, segment) in segments.enumerate() {
-            if at > 0 {
-                f.write_str("/")?;
-            }
-            f.write_str(segment)?;
-        }
-        // An intent without a scope segment is the whole intent.
-        if kind == "intent" && self.segments().count() == 2 {
-            f.write_str("/*")?;
-        }
-        Ok(())
+        f.write_str(&self.to_text())
     }
 }
 
@@ -233,7 +235,7 @@ impl Borrow<str> for Resource {
 
 impl Serialize for Resource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(&self.to_text())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every active lease then runs at least its ttl from the start. A holder that was told «renewed» just before the crash is
 //! not expired early though that renewal was never written, and an outage of Tenure itself expires nobody.
 
-use crate::change::{Change, Head, Record};
+use crate::change::{Head, Record};
 use crate::event::{Event, EventKind};
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
@@ -57,14 +57,12 @@ impl Ledger {
         }
     }
 
-    /// Extends every active lease to at least its ttl from now, and says that the ledger is open.
+    /// Extends every active lease to at least its ttl from now, and says that the ledger is open. The extensions are not
+    /// written: the next start would make them longer anyway.
     pub fn start(&mut self, turn: &mut Turn<'_>) {
         for lease in self.leases.values_mut() {
             let at_least = turn.now.plus_ms(lease.ttl.ms());
-            if lease.expires_at < at_least {
-                lease.expires_at = at_least;
-                turn.changes.push(Change::Renewed(lease.token, at_least));
-            }
+            lease.expires_at = lease.expires_at.max(at_least);
         }
         // Nobody could be heard while the ledger was closed.
         self.agents.see_all(turn.now());
