@@ -229,6 +229,7 @@ impl Engine {
             leases: counts.leases,
             waiters: counts.waiters,
             holders: counts.holders,
+            followers: self.0.feed.followers(),
             queue: self.0.queue.len(),
             store,
         })

@@ -30,8 +30,6 @@ pub struct Metrics {
     expiry_lateness: Histogram,
     batch_commands: Histogram,
     commit_seconds: Histogram,
-    /// Followers of the event stream at present.
-    pub followers: Gauge,
     /// Connections at present.
     pub connections: Gauge,
 }
@@ -45,6 +43,8 @@ pub struct Snapshot {
     pub waiters: usize,
     /// Holders with a lease or a wait.
     pub holders: usize,
+    /// Readers of events that every commit wakes.
+    pub followers: usize,
     /// Commands in front of the writer.
     pub queue: usize,
     /// How the store is doing.
@@ -61,7 +61,6 @@ impl Default for Metrics {
             expiry_lateness: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             batch_commands: Histogram::new(exponential_buckets(1.0, 2.0, 11)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
-            followers: Gauge::default(),
             connections: Gauge::default(),
         }
     }
@@ -111,12 +110,12 @@ impl Metrics {
         );
         registry.register("batch_commands", "Commands answered by one commit", self.batch_commands.clone());
         registry.register_with_unit("commit", "Duration of a commit", Unit::Seconds, self.commit_seconds.clone());
-        registry.register("event_followers", "Open event streams", self.followers.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         for (name, help, value) in [
             ("live_leases", "Active leases", snapshot.leases as i64),
             ("waiters", "Acquires that wait", snapshot.waiters as i64),
             ("holders", "Holders with a lease or a wait", snapshot.holders as i64),
+            ("event_followers", "Readers of events that every commit wakes", snapshot.followers as i64),
             ("queue_depth", "Commands in front of the writer", snapshot.queue as i64),
             ("fold_lag_batches", "Batches not yet in the readable tables", snapshot.store.lag() as i64),
             ("fold_lag_milliseconds", "By how much the readable tables are behind", snapshot.store.lag_ms() as i64),

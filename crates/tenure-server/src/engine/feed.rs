@@ -127,7 +127,7 @@ impl Feed {
             ring.events -= ring.chunks.pop_front().map_or(0, |chunk| chunk.rendered.len());
         }
         drop(ring);
-        if self.last.receiver_count() > 0 {
+        if self.followers() > 0 {
             self.unpark();
         }
     }
@@ -150,6 +150,11 @@ impl Feed {
     /// The last event.
     pub(super) fn last(&self) -> Cursor {
         self.ring.read().unwrap_or_else(PoisonError::into_inner).last
+    }
+
+    /// How many are told when there is more.
+    pub(super) fn followers(&self) -> usize {
+        self.last.receiver_count()
     }
 
     /// Tells a follower that there is more.

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::routing::{any, delete, get, patch, post};
+use tokio::sync::Notify;
 
 use self::hub::Hub;
 use super::App;
@@ -37,6 +38,8 @@ use super::App;
 pub(crate) struct Door {
     pub(crate) app: App,
     pub(crate) hub: Arc<Hub>,
+    /// To be told when subscriptions have changed.
+    pub(crate) webhooks: Arc<Notify>,
 }
 
 impl FromRef<Door> for App {
@@ -48,8 +51,8 @@ impl FromRef<Door> for App {
 /// Every address of the door, to be mounted at the root.
 pub(crate) fn routes(app: App) -> Router {
     let hub = Hub::new(app.clone());
-    webhooks::start(app.clone());
-    let door = Door { app, hub };
+    let webhooks = webhooks::start(app.clone());
+    let door = Door { app, hub, webhooks };
     let api = Router::new()
         .merge(intent_routes())
         .merge(lease_routes())

@@ -19,7 +19,7 @@ use super::history::EventPageView;
 use super::model::EventView;
 use super::query::{Params, parse_cursor};
 use crate::engine::feed::Unseen;
-use crate::engine::{Engine, Follower, Lagging};
+use crate::engine::{Follower, Lagging};
 use crate::http::App;
 use crate::http::auth::{Caller, header_text};
 use crate::http::error::{Code, Problem};
@@ -77,8 +77,7 @@ async fn page(app: &App, after: Option<Cursor>, filter: EventQuery) -> Result<Re
 async fn stream(app: App, after: Option<Cursor>, filter: EventQuery) -> Result<Response, Problem> {
     let after = after.unwrap_or_else(|| app.engine().last_event());
     let follower = app.engine().follow(after).await.map_err(gone)?;
-    let present = Present::new(app.engine().clone());
-    let stream = Stream { app, follower, filter: Arc::new(filter), _present: present, start: Some(after) };
+    let stream = Stream { app, follower, filter: Arc::new(filter), start: Some(after) };
     let body = futures_util::stream::unfold(stream, |mut stream| async move {
         let piece = stream.piece().await?;
         Some((Ok::<Bytes, Infallible>(piece), stream))
@@ -93,7 +92,6 @@ struct Stream {
     app: App,
     follower: Follower,
     filter: Arc<EventQuery>,
-    _present: Present,
     /// Where it starts, until that is said.
     start: Option<Cursor>,
 }
@@ -138,22 +136,6 @@ impl Stream {
             piece.put(&published.rendered(render)[..]);
         }
         Some(piece.freeze())
-    }
-}
-
-/// Counts an open stream.
-struct Present(Engine);
-
-impl Present {
-    fn new(engine: Engine) -> Present {
-        engine.metrics().followers.inc();
-        Present(engine)
-    }
-}
-
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.0.metrics().followers.dec();
     }
 }
 

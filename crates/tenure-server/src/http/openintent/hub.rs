@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::events::{data, tell};
 use super::model;
-use crate::engine::Unavailable;
+use crate::engine::{Lagging, Unavailable};
 use crate::http::App;
 
 /// How many frames may wait for one stream before it is cut.
@@ -85,29 +85,34 @@ impl Hub {
     }
 
     async fn run(self: Arc<Self>, cursor: Cursor) {
-        if let Err(error) = self.follow(cursor).await {
-            tracing::warn!(%error, "event streams end");
+        let followed = tokio::select! {
+            followed = self.follow(cursor) => followed,
+            () = self.app.closing() => Err(Unavailable::Stopped.into()),
+        };
+        if let Err(error) = followed {
+            tracing::debug!(%error, "event streams end");
+            // Streams that are left find their channel closed and are cut; the next one starts afresh.
+            let mut seats = self.seats();
+            seats.by_listener.clear();
+            self.is_running.store(false, Ordering::SeqCst);
         }
-        // Streams that are left find their channel closed and are cut; the next one starts afresh.
-        let mut seats = self.seats();
-        seats.by_listener.clear();
-        self.is_running.store(false, Ordering::SeqCst);
     }
 
-    async fn follow(&self, cursor: Cursor) -> Result<(), crate::engine::Lagging> {
+    /// Hands out until nobody listens any more: without a stream, a commit wakes nobody.
+    async fn follow(&self, cursor: Cursor) -> Result<(), Lagging> {
         let mut follower = self.app.engine().follow(cursor).await?;
         loop {
-            let unseen = tokio::select! {
-                unseen = follower.next() => unseen?,
-                () = self.app.closing() => return Ok(()),
-            };
+            let unseen = follower.next().await?;
             let events: Vec<&Event> = unseen.iter().map(|published| published.event()).collect();
             let heard = Heard::of(&self.app, &events).await?;
-            self.hand_out(&events, &heard);
+            if !self.hand_out(&events, &heard) {
+                return Ok(());
+            }
         }
     }
 
-    fn hand_out(&self, events: &[&Event], heard: &Heard) {
+    /// Whether anybody is left. If not, the next to join starts the task again: both are said under the lock.
+    fn hand_out(&self, events: &[&Event], heard: &Heard) -> bool {
         let mut seats = self.seats();
         for event in events {
             for (listener, frame) in heard.frames(event) {
@@ -128,6 +133,9 @@ impl Hub {
                 !streams.is_empty()
             });
         }
+        let is_anybody_left = !seats.by_listener.is_empty();
+        self.is_running.store(is_anybody_left, Ordering::SeqCst);
+        is_anybody_left
     }
 }
 

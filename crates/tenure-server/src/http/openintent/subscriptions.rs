@@ -36,6 +36,7 @@ pub(crate) async fn create(State(door): State<Door>, actor: Actor, body: Body) -
     let url = url.map(Into::into);
     let command = Subscribe { intent, portfolio, caller: actor.caller, event_types, url, expires_at };
     let made = door.app.engine().apply(command).await??;
+    door.webhooks.notify_one();
     Ok(reply::json(StatusCode::CREATED, &model::subscription(&made, now)))
 }
 
@@ -52,5 +53,6 @@ pub(crate) async fn list(State(door): State<Door>, _looker: Looker, uri: Uri) ->
 
 pub(crate) async fn delete(State(door): State<Door>, Ids((id,)): Ids<(SubscriptionId,)>, actor: Actor) -> Answer {
     door.app.engine().apply(Unsubscribe { id, caller: actor.caller }).await??;
+    door.webhooks.notify_one();
     Ok(model::ok(&json!({ "message": "Subscription deleted" })))
 }

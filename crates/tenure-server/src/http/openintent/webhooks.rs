@@ -10,15 +10,16 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::event::{Cursor, Event};
 use tenure_core::ledger::subscriptions::{Delivered, ListSubscriptions, SubjectOf};
 use tenure_core::serial::{IntentId, SubscriptionId};
 use tenure_core::subscription::Subscription;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::{events, model};
-use crate::engine::{Follower, Lagging};
+use crate::engine::{Lagging, Unavailable};
 use crate::http::App;
 
 /// How long one delivery may take, from the connection to the answer.
@@ -70,18 +71,21 @@ impl Target {
     }
 }
 
-/// Starts delivering, now and whenever someone subscribes.
-pub(crate) fn start(app: App) {
+/// Starts delivering, now and whenever it is told that subscriptions have changed. It does not follow the events itself:
+/// without a webhook, every commit would wake a task that has nothing to do.
+pub(crate) fn start(app: App) -> Arc<Notify> {
+    let changed = Arc::new(Notify::new());
+    let heard = Arc::clone(&changed);
     tokio::spawn(async move {
-        if let Err(error) = run(&app).await {
+        if let Err(error) = run(&app, &heard).await {
             tracing::warn!(%error, "webhooks are no longer delivered");
         }
     });
+    changed
 }
 
-async fn run(app: &App) -> Result<(), Lagging> {
+async fn run(app: &App, changed: &Notify) -> Result<(), Unavailable> {
     let mut tasks: HashMap<SubscriptionId, JoinHandle<()>> = HashMap::new();
-    let mut follower = app.engine().follow(app.engine().last_event()).await?;
     loop {
         let all = app.engine().apply(ListSubscriptions { with_url: true, ..ListSubscriptions::default() }).await?;
         tasks.retain(|id, task| {
@@ -95,22 +99,11 @@ async fn run(app: &App) -> Result<(), Lagging> {
             tasks.entry(one.id).or_insert_with(|| tokio::spawn(serve(app.clone(), one)));
         }
         tokio::select! {
-            changed = next_change(&mut follower) => changed?,
+            () = changed.notified() => {}
             () = app.closing() => {
                 tasks.into_values().for_each(|task| task.abort());
                 return Ok(());
             }
-        }
-    }
-}
-
-/// Comes back when someone subscribes or no longer does.
-async fn next_change(follower: &mut Follower) -> Result<(), Lagging> {
-    let is_change = |kind| matches!(kind, EventKind::SubscriptionMade | EventKind::SubscriptionEnded);
-    loop {
-        let unseen = follower.next().await?;
-        if unseen.iter().any(|published| is_change(published.event().kind)) {
-            return Ok(());
         }
     }
 }
