@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::guard::Lease;
 use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 use crate::request::{Acquire, EventQuery, LeaseQuery, in_seconds};
-use crate::transport::{Address, Call, Transport, setup};
+use crate::transport::{Address, Call, Exchange, Transport, setup};
 
 /// Where a server is looked for if nothing else is said.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:8000";
@@ -377,11 +377,19 @@ impl Client {
 
     /// One call to a door that speaks another protocol. A call that may be `repeated` is tried again like any other.
     pub(crate) async fn exchange(&self, call: Call, repeated: bool) -> Result<Value, Error> {
+        self.exchange_on_lease(call, repeated).await.map(|(answer, _)| answer)
+    }
+
+    /// The same for a call that relies on a lease: what the server says about that lease comes with the answer.
+    pub(crate) async fn exchange_on_lease(&self, call: Call, repeated: bool) -> Result<(Value, Option<String>), Error> {
         let start = self.now();
         let mut pause = Pause::new(if repeated { self.shared.patience } else { Duration::ZERO });
+        let once = async || {
+            let Exchange { status, lease, body } = self.shared.transport.exchange(&call).await?;
+            Ok((door::read(self.url(), status, &body)?, lease))
+        };
         loop {
-            let answer = self.shared.transport.exchange(&call).await;
-            match answer.and_then(|(status, bytes)| door::read(self.url(), status, &bytes)) {
+            match once().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
             }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use tenure_core::{LeaseId, Token};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -81,7 +80,11 @@ impl Tasks {
         set("logs", logs.into());
         // A repeated result is not the holder's any more: the server keeps the first.
         let call = self.call(Method::POST, "/tasks/update-v2", Some(body.into()));
-        match self.client.exchange(call, true).await? {
+        let (answer, lease) = self.client.exchange_on_lease(call, true).await?;
+        if let Some(how) = lease.as_deref().and_then(lost) {
+            tracing::warn!(task.id = %task.task_id, "the result of task {} came too late: {how}", task.task_id);
+        }
+        match answer {
             Value::Object(next) if next.contains_key("taskId") => {
                 serde_json::from_value(next.into()).map(Some).map_err(|error| self.unreadable(error))
             }
@@ -91,24 +94,16 @@ impl Tasks {
 
     /// Extends the lease of a task; how it was lost if it is over.
     ///
-    /// A claim is a lease like any other, and renewing it as one says exactly what became of it. The door's own way, for
-    /// a server that does not show the token, answers a heartbeat that came too late like one in time.
+    /// A heartbeat that came too late is answered like one in time, because the protocol knows no other answer; the
+    /// server says beside it that the task is not the worker's any more.
     pub(crate) async fn extend(&self, task: &Task, within: Duration) -> Result<Option<String>, Error> {
-        let call = match task.token {
-            Some(token) => {
-                let id = LeaseId::from(Token::from_u64(token));
-                self.client.call(Method::POST, &format!("/v1/leases/{id}/renew")).body(json!({}))
-            }
-            None => {
-                let mut body = self.update(task);
-                body.insert("status".to_owned(), "IN_PROGRESS".into());
-                body.insert("extendLease".to_owned(), true.into());
-                self.call(Method::POST, "/tasks", Some(body.into()))
-            }
-        };
+        let mut body = self.update(task);
+        body.insert("status".to_owned(), "IN_PROGRESS".into());
+        body.insert("extendLease".to_owned(), true.into());
+        let call = self.call(Method::POST, "/tasks", Some(body.into()));
         let timeout = within.max(EXTEND_TIMEOUT_MIN).min(call.timeout);
-        match self.client.exchange(Call { timeout, ..call }, false).await {
-            Ok(_) => Ok(None),
+        match self.client.exchange_on_lease(Call { timeout, ..call }, false).await {
+            Ok((_, lease)) => Ok(lease.as_deref().and_then(lost)),
             Err(Error::Refused(refused)) if matches!(refused.problem.status, 403 | 404 | 409 | 410) => {
                 Ok(Some(refused.to_string()))
             }
@@ -169,4 +164,35 @@ impl Tasks {
 /// What was last reported: a failure does not take it back, because the next attempt may go on from there.
 fn checkpoint(task: &Task) -> Value {
     task.more.get("outputData").cloned().unwrap_or_else(|| json!({}))
+}
+
+/// How the lease of a task was lost, if that is what the server says about it.
+fn lost(said: &str) -> Option<String> {
+    let mut parts = said.split(';').map(str::trim);
+    if parts.next() != Some("lost") {
+        return None;
+    }
+    let how = match parts.find_map(|part| part.strip_prefix("reason=")) {
+        Some("task_ended") => "it was answered, timed out or canceled",
+        Some("task_held") => "another worker, or a later poll, holds it",
+        Some("task_given_back") => "it was given back",
+        Some("workflow_over") => "its workflow is over",
+        Some("task_unknown") => "the server does not know it",
+        _ => "it is not this worker's any more",
+    };
+    Some(how.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lost;
+
+    #[test]
+    fn only_a_lost_lease_is_lost_and_an_unknown_reason_is_one_too() {
+        assert_eq!(lost("lost; reason=workflow_over").unwrap(), "its workflow is over");
+        assert_eq!(lost("lost; reason=tea_time; more=1").unwrap(), "it is not this worker's any more");
+        assert_eq!(lost("lost").unwrap(), "it is not this worker's any more");
+        assert_eq!(lost("kept; reason=task_held"), None);
+        assert_eq!(lost(""), None);
+    }
 }

@@ -67,6 +67,15 @@ impl Call {
     }
 }
 
+/// An answer as it came.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) status: u16,
+    /// What the server says beside the answer about the lease that the call relied on.
+    pub(crate) lease: Option<String>,
+    pub(crate) body: Vec<u8>,
+}
+
 /// A pool of connections to one server. They belong to the runtime that first used them.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
@@ -112,12 +121,13 @@ impl Transport {
         })
     }
 
-    /// Sends it once; the status and the body, whatever they say.
-    pub(crate) async fn exchange(&self, call: &Call) -> Result<(u16, Vec<u8>), Error> {
+    /// Sends it once; the answer, whatever it says.
+    pub(crate) async fn exchange(&self, call: &Call) -> Result<Exchange, Error> {
         let request = self.request(call)?.timeout(call.timeout);
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status().as_u16();
-        Ok((status, self.bytes(response).await?))
+        let lease = response.headers().get("tenure-lease").and_then(|lease| lease.to_str().ok()).map(str::to_owned);
+        Ok(Exchange { status, lease, body: self.bytes(response).await? })
     }
 
     /// Opens a stream of server-sent events; the answer's body has no time limit.

@@ -303,14 +303,16 @@ impl Worker {
         while let Some(task) = next.take() {
             let (tell, loss) = watch::channel(None);
             let context = TaskContext { task: Arc::new(task), logs: Arc::default(), loss };
+            let lost = async {
+                let how = self.keep(&kind, &context.task, sent_at).await;
+                let id = &context.task.task_id;
+                tracing::warn!(task.id = %id, "the lease on task {id} is lost: {how}");
+                // Before the function is dropped: whoever is stopped by that can ask why.
+                tell.send_replace(Some(how));
+            };
             let outcome = tokio::select! {
                 outcome = (kind.function)(context.clone()) => outcome,
-                how = self.keep(&kind, &context.task, sent_at) => {
-                    let id = &context.task.task_id;
-                    tracing::warn!(task.id = %id, "the lease on task {id} is lost: {how}");
-                    tell.send_replace(Some(how));
-                    return;
-                }
+                () = lost => return,
             };
             sent_at = self.client.now();
             match self.tasks.finish(&context, outcome).await {

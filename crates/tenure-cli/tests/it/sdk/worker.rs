@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tenure::{Outcome, TaskContext, TaskType, Tasks, Worker};
+use tenure::{Outcome, TaskContext, TaskType, Tasks, Worker, blocking};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::{client, soon};
-use crate::rig::{Rig, Server};
+use crate::rig::{Rig, Server, wait_until};
 
 fn members(of: Value) -> Map<String, Value> {
     of.as_object().unwrap().clone()
@@ -238,4 +238,45 @@ async fn what_does_not_finish_in_time_is_dropped_when_the_worker_stops() {
     assert_eq!(soon(heard.recv()).await.unwrap(), "began");
     running.stop().await;
     assert_eq!(soon(heard.recv()).await.unwrap(), "dropped");
+}
+
+#[tokio::test]
+async fn a_function_whose_task_was_taken_away_is_told_how_and_dropped() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
+    let (slow, mut heard) = endless("slow");
+    let running = Running::start(&server, [slow]);
+    assert_eq!(soon(heard.recv()).await.unwrap(), "began");
+    tasks.request("DELETE", &format!("/workflow/{id}?reason=enough"), None).await.unwrap();
+    let said = last_words(&mut heard).await;
+    assert!(said == "lost: its workflow is over" || said.starts_with("lost: it was answered"), "{said}");
+    assert_eq!(workflow(&tasks, &id).await["status"], "TERMINATED");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_timed_out_while_its_worker_was_stopped_is_not_answered_by_it() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let tasks = client(&server, "author").tasks();
+    let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
+    let (slow, mut heard) = endless("slow");
+    let running = Running::start(&server, [slow]);
+    assert_eq!(soon(heard.recv()).await.unwrap(), "began");
+    // The runtime of the worker stands still, as a stopped process does, until the server has taken the task back.
+    let (url, flow) = (server.url.clone(), id.clone());
+    let elsewhere = std::thread::spawn(move || {
+        let author = blocking::Client::new(tenure::Client::builder().url(url).holder("author")).unwrap();
+        let tasks = author.asynchronous().tasks();
+        wait_until("the server takes it back", || {
+            author.wait_for(workflow(&tasks, &flow))["tasks"][0]["status"] == "TIMED_OUT"
+        });
+    });
+    elsewhere.join().unwrap();
+    assert!(last_words(&mut heard).await.starts_with("lost: "));
+    let flow = workflow(&tasks, &id).await;
+    assert_eq!(flow["tasks"][0]["status"], "TIMED_OUT", "{flow:#}");
+    running.stop().await;
 }
