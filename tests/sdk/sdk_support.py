@@ -6,18 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-
-
-def eventually(condition, within=20.0, what="the condition"):
-    """Waits until it is true; a wait that ends without it fails the test."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not become true within {within} s")
 
 
 class Program:
@@ -102,4 +90,3 @@ class Wire:
 
 def events(client, kind):
     return [event for event in client.events() if event.kind == kind]
-

@@ -6,8 +6,8 @@ import time
 
 import pytest
 import tenure
-from sdk_support import eventually
 from tenure.agents import Agent, on_assignment, on_complete, on_lease_available, on_retry, on_state_change
+from tenure_process import eventually
 
 
 class Running:
@@ -203,3 +203,15 @@ def test_two_agents_race_for_a_free_scope_and_one_works_at_a_time(server, author
         time.sleep(0.5)
         someone.release_lease(lease.id)
         eventually(lambda: {"racer-1", "racer-2"} <= set(worked))
+
+
+def test_an_agent_with_capabilities_is_listed_while_it_runs(server, author):
+    @Agent("known", capabilities=["summaries"])
+    class Known:
+        pass
+
+    status = lambda: {record.agent_id: record.status for record in author.list_agents()}.get("known")
+    with Running(Known, server.url):
+        eventually(lambda: status() == "active")
+        assert author.get_agent_record("known").capabilities == ["summaries"]
+    assert status() == "deregistered"

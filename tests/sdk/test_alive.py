@@ -9,7 +9,8 @@ import time
 
 import pytest
 import tenure
-from sdk_support import Program, eventually, events
+from sdk_support import Program, events
+from tenure_process import eventually
 
 TTL = 1.0
 

@@ -1,10 +1,11 @@
 """The calls of the OpenIntent SDK: forms, versions, and what a refusal says."""
 
+import asyncio
 import threading
 
 import pytest
 import tenure
-from sdk_support import eventually
+from tenure_process import eventually
 
 
 @pytest.fixture
@@ -95,3 +96,38 @@ def test_what_does_not_exist_and_what_is_wrong_have_their_own_errors(a):
         a.acquire_lease(intent.id, ttl_seconds=-5)
     with pytest.raises(TypeError, match="one of both"):
         a.acquire_coordinator_lease()
+
+
+def test_an_agent_registers_beats_and_leaves(a):
+    record = a.register_agent(capabilities=["write"], metadata={"team": "docs"})
+    assert (record.agent_id, record.capabilities) == ("a", ["write"])
+    assert a.agent_heartbeat()["agent_status"] == "active"
+    assert [one.agent_id for one in a.list_agents(status="active")] == ["a"]
+    a.update_agent_status("a", "draining")
+    assert a.get_agent_record("a").status == "draining"
+    with pytest.raises(tenure.NotFoundError):
+        a.get_agent_record("nobody")
+
+
+def test_the_calls_are_the_same_for_asyncio(server, b):
+    async def work():
+        async with tenure.AsyncOpenIntentClient(server.url, agent_id="a") as a:
+            intent = await a.create_intent("t", initial_state={"n": 0})
+            lease = await a.acquire_lease(intent.id, scope="s", ttl_seconds=60)
+            with pytest.raises(tenure.ConflictError) as refusal:
+                await tenure.AsyncOpenIntentClient(server.url, agent_id="b").acquire_lease(intent.id, ttl_seconds=60)
+            assert refusal.value.current_holder == "a"
+            await a.renew_lease(lease.id, ttl_seconds=90)
+            more = lambda now: {"n": now.state["n"] + 1}
+            await asyncio.gather(*(a.update_state_with(intent.id, more) for _ in range(5)))
+            await a.release_lease(intent.id, lease.id)
+            assert await a.get_leases(intent.id) == []
+            return (await a.get_intent(intent.id)).state
+
+    assert asyncio.run(work()) == {"n": 5}
+
+
+def test_both_clients_have_the_same_calls():
+    calls = lambda cls: {name for name in vars(cls) if not name.startswith("_")}
+    assert calls(tenure.OpenIntentClient) == calls(tenure.AsyncOpenIntentClient)
+    assert calls(tenure.Client) == calls(tenure.AsyncClient)

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 import tenure
-from sdk_support import eventually, events
+from sdk_support import events
+from tenure_process import eventually
 
 
 def test_a_lease_is_held_inside_the_block_and_free_after_it(client, other):

@@ -2,11 +2,12 @@
 
 import asyncio
 import itertools
+import signal
 import threading
 import time
 
 import pytest
-from sdk_support import eventually
+from sdk_support import Program
 from tenure.conductor import (
     Configuration,
     MetadataClient,
@@ -20,6 +21,7 @@ from tenure.conductor import (
 )
 from tenure.conductor.settings import environment_names
 from tenure.exceptions import LeaseLost
+from tenure_process import eventually
 
 NAMES = environment_names("my_task", "lease_extend_enabled")
 
@@ -206,3 +208,76 @@ def test_the_lease_is_extended_at_four_fifths_of_the_response_timeout(wire, serv
     with world.working(steady):
         assert world.ended(flow)["status"] == "COMPLETED"
     assert beats() == 2, "at 1.6 s and at 3.2 s"
+
+
+def test_a_function_whose_workflow_is_terminated_is_stopped_and_can_ask_why(world):
+    began, told, lost = threading.Event(), threading.Event(), []
+
+    @worker_task("unwanted")
+    def unwanted():
+        began.set()
+        try:
+            while True:
+                sum(range(1000))
+        except LeaseLost:
+            lost.append(get_task_context().lost)
+            told.set()
+            raise
+
+    flow = world.start("unwanted", responseTimeoutSeconds=1)
+    with world.working(unwanted):
+        assert began.wait(20)
+        world.workflows.terminate_workflow(flow, "enough")
+        assert told.wait(20) and lost == [True]
+    assert world.workflows.get_workflow(flow)["status"] == "TERMINATED"
+
+
+def test_an_async_function_whose_workflow_is_terminated_is_cancelled(world):
+    began, told = threading.Event(), threading.Event()
+
+    @worker_task("unwanted")
+    async def unwanted():
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            told.set()
+            raise
+
+    flow = world.start("unwanted", responseTimeoutSeconds=1)
+    with world.working(unwanted):
+        assert began.wait(20)
+        world.workflows.terminate_workflow(flow, "enough")
+        assert told.wait(20)
+
+
+STOPPED = """
+    import sys
+    from tenure.conductor import Configuration, TaskHandler, get_task_context, worker_task
+    from tenure.exceptions import LeaseLost
+
+    @worker_task("stopped")
+    def stopped():
+        try:
+            print("began", flush=True)
+            while True:
+                sum(range(1000))
+        except LeaseLost:
+            print("told:", get_task_context().lost, flush=True)
+            raise
+
+    with TaskHandler(configuration=Configuration(sys.argv[1])):
+        sys.stdin.readline()
+"""
+
+
+def test_a_stopped_worker_loses_its_task_and_its_function_is_told_when_it_goes_on(server, world):
+    flow = world.start("stopped", responseTimeoutSeconds=1)
+    with Program(STOPPED, server.url) as program:
+        assert program.line() == "began"
+        program.process.send_signal(signal.SIGSTOP)
+        assert world.ended(flow)["tasks"][0]["status"] == "TIMED_OUT"
+        program.process.send_signal(signal.SIGCONT)
+        assert program.line() == "told: True"
+        assert program.end()[0] == 0
+    assert [task["status"] for task in world.tasks(flow)] == ["TIMED_OUT"]

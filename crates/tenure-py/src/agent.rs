@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     scopes: Vec<String>,
     members: Vec<String>,
     changes: bool,
+    /// Registers it as one that can do this.
+    capabilities: Option<Vec<String>>,
 }
 
 /// A running agent.
@@ -58,6 +60,9 @@ impl Agent {
         }
         if settings.changes {
             agent = agent.on_state_change(settings.members, handler);
+        }
+        if let Some(capabilities) = settings.capabilities {
+            agent = agent.registered(capabilities, tenure::AGENT_BEAT);
         }
         if !settings.leases {
             agent = agent.without_leases();

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::bridge::answer;
 use crate::errors::raised;
+use crate::events::Events;
 use crate::guard::Guard;
 use crate::json;
 
@@ -208,17 +209,22 @@ impl Client {
         resource: Option<String>,
         holder: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut query = EventQuery::default().after(after);
-        if let Some(kind) = kind {
-            query = query.kind(kind);
-        }
-        if let Some(resource) = resource {
-            query = query.resource(resource);
-        }
-        if let Some(holder) = holder {
-            query = query.holder(holder);
-        }
+        let query = event_query(Some(after), kind, resource, holder);
         self.json(py, |client| async move { client.events(&query).await })
+    }
+
+    /// Events as they happen, from `after` on; without it, from now on.
+    #[pyo3(signature = (after, kind, resource, holder))]
+    fn watch(
+        &self,
+        py: Python<'_>,
+        after: Option<u64>,
+        kind: Option<String>,
+        resource: Option<String>,
+        holder: Option<String>,
+    ) -> PyResult<Events> {
+        let query = event_query(after, kind, resource, holder);
+        Ok(Events::new(self.connection(py)?.watch(query), self.asynchronous))
     }
 
     /// Any call of the OpenIntent door, below `/api/v1`.
@@ -326,4 +332,16 @@ fn lease_id(text: &str) -> PyResult<LeaseId> {
 fn status_of(word: &str) -> PyResult<Status> {
     serde_json::from_value(word.into())
         .map_err(|_| PyValueError::new_err(format!("{word:?} is no status: active, released, expired or revoked")))
+}
+
+fn event_query(
+    after: Option<u64>,
+    kind: Option<String>,
+    resource: Option<String>,
+    holder: Option<String>,
+) -> EventQuery {
+    let query = after.into_iter().fold(EventQuery::default(), EventQuery::after);
+    let query = kind.into_iter().fold(query, EventQuery::kind);
+    let query = resource.into_iter().fold(query, EventQuery::resource);
+    holder.into_iter().fold(query, EventQuery::holder)
 }

@@ -53,16 +53,24 @@ impl Drop for Body {
 #[pyclass(frozen)]
 pub(crate) struct Guard {
     body: Arc<Body>,
-    info: Box<LeaseInfo>,
+    info: Arc<LeaseInfo>,
 }
 
 impl Guard {
     pub(crate) fn new(lease: Lease) -> Guard {
-        let (pid, id, info) = (std::process::id(), lease.id(), Box::new(lease.info().clone()));
+        let (pid, id, info) = (std::process::id(), lease.id(), Arc::clone(lease.info()));
         let body = Body { pid, id, lease: Mutex::new(Some(lease)), watches: Mutex::default() };
         let body = Arc::new(body);
         live(|live| live.insert(id, Arc::downgrade(&body)));
         Guard { body, info }
+    }
+
+    fn refuse_foreign(&self) -> PyResult<()> {
+        if self.body.is_ours() {
+            return Ok(());
+        }
+        let what = format!("{} belongs to process {}, from which this one was forked", self.body.id, self.body.pid);
+        Err(PyRuntimeError::new_err(what))
     }
 
     fn take(&self) -> Option<Lease> {
@@ -83,7 +91,22 @@ impl Drop for Guard {
 impl Guard {
     /// The lease as it was granted.
     fn info(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        json::to_python(py, &self.info)
+        json::to_python(py, &*self.info)
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.info.id.to_string()
+    }
+
+    #[getter]
+    fn resources(&self) -> Vec<String> {
+        self.info.resources.iter().map(ToString::to_string).collect()
+    }
+
+    #[getter]
+    fn holder(&self) -> &str {
+        self.info.holder.as_str()
     }
 
     #[getter]
@@ -168,14 +191,6 @@ impl Guard {
         if self.body.is_ours() {
             drop(self.take());
         }
-    }
-
-    fn refuse_foreign(&self) -> PyResult<()> {
-        if self.body.is_ours() {
-            return Ok(());
-        }
-        let what = format!("{} belongs to process {}, from which this one was forked", self.body.id, self.body.pid);
-        Err(PyRuntimeError::new_err(what))
     }
 }
 

@@ -8,6 +8,7 @@ mod agent;
 mod bridge;
 mod client;
 mod errors;
+mod events;
 mod guard;
 mod json;
 mod runtime;
@@ -25,11 +26,15 @@ mod _native {
     #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]
+    use crate::events::Events;
+    #[pymodule_export]
     use crate::guard::Guard;
     #[pymodule_export]
     use crate::runtime::shutdown;
     #[pymodule_export]
-    use crate::worker::Worker;
+    use crate::work::Done;
+    #[pymodule_export]
+    use crate::worker::{Context, Worker};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -76,6 +76,7 @@ pub struct Agent {
     wait: Duration,
     drain: Duration,
     leases: bool,
+    registered: Option<(Vec<String>, Duration)>,
     slots: Arc<Semaphore>,
     assigned: Option<Handler>,
     retried: Option<Handler>,
@@ -123,6 +124,7 @@ impl Agent {
             wait: DEFAULT_WAIT,
             drain: DEFAULT_DRAIN,
             leases: true,
+            registered: None,
             slots: Arc::new(Semaphore::new(DEFAULT_CONCURRENCY)),
             assigned: None,
             retried: None,
@@ -167,6 +169,13 @@ impl Agent {
         self
     }
 
+    /// Registers the agent while it runs, as one that can do this, and beats so often ([`crate::AGENT_BEAT`]).
+    #[must_use]
+    pub fn registered(mut self, capabilities: impl IntoIterator<Item = impl Into<String>>, beat: Duration) -> Agent {
+        self.registered = Some((capabilities.into_iter().map(Into::into).collect(), beat));
+        self
+    }
+
     handlers! {
         /// Called for an intent that is assigned to this agent, with its lease.
         on_assignment => assigned;
@@ -208,9 +217,11 @@ impl Agent {
         let (halt, halted) = watch::channel(false);
         let mut running = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
+        let mut known = std::pin::pin!(self.stay_known());
         let outcome = loop {
             tokio::select! {
                 () = &mut stop => break Ok(()),
+                () = &mut known => {}
                 signal = signals.next() => match signal {
                     Ok(signal) => self.dispatch(signal, &halted, &mut running),
                     Err(error) => break Err(error),
@@ -224,7 +235,19 @@ impl Agent {
             let _ = halt.send(true);
             while running.join_next().await.is_some() {}
         }
+        if self.registered.is_some() {
+            // Who cannot say it is found out by its silence.
+            let _ = self.intents.deregister().await;
+        }
         outcome
+    }
+
+    /// Never resolves.
+    async fn stay_known(&self) {
+        match &self.registered {
+            Some((capabilities, beat)) => self.intents.stay_known(capabilities, *beat).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn dispatch(&self, signal: Signal, halted: &watch::Receiver<bool>, running: &mut JoinSet<()>) {

@@ -68,7 +68,7 @@ impl fmt::Display for Loss {
 #[derive(Debug)]
 #[must_use = "a dropped guard is not renewed: the lease lapses after its ttl"]
 pub struct Lease {
-    info: Box<LeaseInfo>,
+    info: Arc<LeaseInfo>,
     pulse: Arc<Pulse>,
     heart: Arc<Heart>,
     client: Client,
@@ -76,7 +76,7 @@ pub struct Lease {
 
 impl Lease {
     pub(crate) fn new(info: LeaseInfo, pulse: Arc<Pulse>, heart: Arc<Heart>, client: Client) -> Lease {
-        Lease { info: Box::new(info), pulse, heart, client }
+        Lease { info: Arc::new(info), pulse, heart, client }
     }
 
     /// Its id.
@@ -104,8 +104,8 @@ impl Lease {
         self.info.mode
     }
 
-    /// The lease as it was granted; its `expires_at` is the first one, before any renewal.
-    pub fn info(&self) -> &LeaseInfo {
+    /// The lease as it was granted; its `expires_at` is the first one, before any renewal. Can be kept longer than the guard.
+    pub fn info(&self) -> &Arc<LeaseInfo> {
         &self.info
     }
 

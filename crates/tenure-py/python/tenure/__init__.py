@@ -20,7 +20,7 @@ import atexit as _atexit
 
 from . import _native, exceptions
 from ._native import DEFAULT_URL, __version__
-from .client import AsyncClient, Client
+from .client import AsyncClient, AsyncEvents, Client, Events
 from .exceptions import (
     AuthenticationError,
     ConflictError,
@@ -35,13 +35,16 @@ from .exceptions import (
     WouldDeadlock,
 )
 from .lease import Lease
-from .intents import CoordinatorLease, Intent, IntentEvent, IntentLease, Portfolio
+from .intents import AgentRecord, CoordinatorLease, Intent, IntentEvent, IntentLease, Portfolio
 from .models import Check, Conflict, Event, LeaseInfo, Renewal
-from .openintent import OpenIntentClient
+from .openintent import AsyncOpenIntentClient, OpenIntentClient
 
 __all__ = [
     "DEFAULT_URL",
+    "AgentRecord",
     "AsyncClient",
+    "AsyncEvents",
+    "AsyncOpenIntentClient",
     "AuthenticationError",
     "Check",
     "Client",
@@ -49,6 +52,7 @@ __all__ = [
     "ConflictError",
     "CoordinatorLease",
     "Event",
+    "Events",
     "Intent",
     "IntentEvent",
     "IntentLease",

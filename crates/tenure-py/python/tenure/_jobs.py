@@ -11,6 +11,9 @@ from typing import Any, Callable, Coroutine, Optional
 from .exceptions import LeaseLost
 from .lease import _Thread
 
+#: Gets the future of a piece of work that has ended.
+_Done = Callable[["concurrent.futures.Future[Any]"], None]
+
 #: How long an event loop may take to end what was cancelled.
 _LOOP_END_SECONDS = 5.0
 
@@ -34,7 +37,7 @@ class Loop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, Any]], done: Callable[[concurrent.futures.Future], None]) -> Job:
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]], done: _Done) -> Job:
         """Runs the coroutine; `done` gets its future, from the loop's thread. Stopping cancels its task."""
         future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         future.add_done_callback(done)
@@ -62,7 +65,7 @@ def start_in_thread(
     pool: concurrent.futures.Executor,
     context: contextvars.Context,
     work: Callable[[], Any],
-    done: Callable[[concurrent.futures.Future], None],
+    done: _Done,
 ) -> Job:
     """Runs the function in a thread of the pool; `done` gets its future. Stopping raises `LeaseLost` there."""
     watcher: list[_Thread] = []
@@ -87,7 +90,7 @@ def start_in_thread(
     return Job(stop)
 
 
-def failure(future: concurrent.futures.Future) -> Optional[BaseException]:
+def failure(future: concurrent.futures.Future[Any]) -> Optional[BaseException]:
     """What the work raised; a cancellation is a lost lease."""
     if future.cancelled():
         return LeaseLost()

@@ -20,7 +20,7 @@ import concurrent.futures
 import contextvars
 import inspect
 import logging
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 from . import _native
 from ._jobs import Job, Loop, failure
@@ -90,6 +90,7 @@ def Agent(
     wait: float = 300,
     concurrency: int = 16,
     drain_timeout: float = 30,
+    capabilities: Optional[Iterable[str]] = None,
     base_url: Optional[str] = None,
     api_key: Optional[str] = None,
 ) -> Callable[[type], type]:
@@ -101,6 +102,7 @@ def Agent(
     wait            seconds to stand in line for an assigned intent that somebody holds
     concurrency     how many handlers run at the same time
     drain_timeout   seconds handlers may finish after `stop`
+    capabilities    registers the agent while it runs, as one that can do this; a native thread says that it is there
     """
 
     def decorate(cls: type) -> type:
@@ -111,6 +113,7 @@ def Agent(
             "drain": drain_timeout,
             "leases": auto_heartbeat,
             "concurrency": concurrency,
+            "capabilities": None if capabilities is None else list(capabilities),
             "base_url": base_url,
             "api_key": api_key,
         }
@@ -190,7 +193,7 @@ class _Runnable:
         watched = [detail for kind, detail, _ in handlers if kind == "state_change"]
         settings = self._tenure_settings
         return {
-            **{name: settings[name] for name in ("ttl", "wait", "drain", "leases", "concurrency")},
+            **{name: settings[name] for name in ("ttl", "wait", "drain", "leases", "concurrency", "capabilities")},
             "scopes": sorted({detail for kind, detail, _ in handlers if kind == "lease_available"}),
             "members": [] if any(not detail for detail in watched) else sorted({m for d in watched for m in d}),
             "changes": bool(watched),
@@ -200,7 +203,7 @@ class _Runnable:
         """Starts the handlers of a signal; from a native thread."""
         intent = Intent.read(data)
 
-        def finished(future: concurrent.futures.Future) -> None:
+        def finished(future: concurrent.futures.Future[Any]) -> None:
             error = failure(future)
             if error is None:
                 done(future.result())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from typing import Any, Awaitable, Callable, Generator, Iterator, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Optional, Union
 
 from . import _native
+from ._calls import Call, awaited, blocking
 from .lease import Lease
 from .models import Check, Event, LeaseInfo, Renewal
 
-__all__ = ["AsyncClient", "Client", "this_process"]
+__all__ = ["AsyncClient", "AsyncEvents", "Client", "Events", "this_process"]
 
 Within = Union[Lease, LeaseInfo, str, None]
 
@@ -25,10 +26,58 @@ def this_process() -> str:
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
+class _Calls:
+    """The calls that have one answer."""
+
+    def acquire_without_heartbeat(
+        self,
+        *resources: str,
+        ttl: Optional[float] = None,
+        wait: Optional[float] = None,
+        shared: bool = False,
+        grace: Optional[float] = None,
+        within: Within = None,
+        metadata: Optional[Mapping[str, Any]] = None,
+        key: Optional[str] = None,
+    ) -> Call[LeaseInfo]:
+        """As `acquire`, but nobody renews it unless `renew` is called."""
+        options = _options(ttl, wait, shared, grace, within, metadata, key)
+        return Call(lambda native: native.acquire_without_heartbeat(list(resources), options), LeaseInfo.read)
+
+    def renew(self, lease_id: str, ttl: Optional[float] = None) -> Call[Renewal]:
+        """Renews a lease of this holder. Raises `LeaseLost` if it is over."""
+        return Call(lambda native: native.renew(lease_id, ttl), Renewal.read)
+
+    def release(self, lease_id: str) -> Call[LeaseInfo]:
+        """Gives a lease of this holder back. Twice is no error."""
+        return Call(lambda native: native.release(lease_id), LeaseInfo.read)
+
+    def revoke(self, lease_id: str, reason: str) -> Call[LeaseInfo]:
+        """Takes a lease away from its holder, who is told the reason. Needs the admin role."""
+        return Call(lambda native: native.revoke(lease_id, reason), LeaseInfo.read)
+
+    def check(self, *resources: str, shared: bool = False) -> Call[Check]:
+        """Who would stop an acquire, without taking anything."""
+        return Call(lambda native: native.check(list(resources), shared), Check.read)
+
+    def lease(self, lease_id: str) -> Call[LeaseInfo]:
+        """One lease, also after it has ended."""
+        return Call(lambda native: native.lease(lease_id), LeaseInfo.read)
+
+    def history(self, lease_id: str) -> Call[list[Event]]:
+        """What happened to one lease, oldest first."""
+        return Call(lambda native: native.history(lease_id), lambda events: [Event.read(event) for event in events])
+
+    def version(self) -> Call[Mapping[str, Any]]:
+        """The server's version document."""
+        return Call(lambda native: native.version(), dict)
+
+
 class _Base:
     """What both clients share: where the server is, and in whose name."""
 
     _asynchronous: bool
+    _calls = _Calls()
 
     def __init__(
         self,
@@ -130,40 +179,14 @@ class Client(_Base):
         options = _options(ttl, wait, shared, grace, within, metadata, key)
         return Lease(self._connect().acquire(list(resources), options), False)
 
-    def acquire_without_heartbeat(
-        self,
-        *resources: str,
-        ttl: Optional[float] = None,
-        wait: Optional[float] = None,
-        shared: bool = False,
-        grace: Optional[float] = None,
-        within: Within = None,
-        metadata: Optional[Mapping[str, Any]] = None,
-        key: Optional[str] = None,
-    ) -> LeaseInfo:
-        """As `acquire`, but nobody renews it unless `renew` is called."""
-        options = _options(ttl, wait, shared, grace, within, metadata, key)
-        return LeaseInfo.read(self._connect().acquire_without_heartbeat(list(resources), options))
-
-    def renew(self, lease_id: str, ttl: Optional[float] = None) -> Renewal:
-        """Renews a lease of this holder. Raises `LeaseLost` if it is over."""
-        return Renewal.read(self._connect().renew(lease_id, ttl))
-
-    def release(self, lease_id: str) -> LeaseInfo:
-        """Gives a lease of this holder back. Twice is no error."""
-        return LeaseInfo.read(self._connect().release(lease_id))
-
-    def revoke(self, lease_id: str, reason: str) -> LeaseInfo:
-        """Takes a lease away from its holder, who is told the reason. Needs the admin role."""
-        return LeaseInfo.read(self._connect().revoke(lease_id, reason))
-
-    def check(self, *resources: str, shared: bool = False) -> Check:
-        """Who would stop an acquire, without taking anything."""
-        return Check.read(self._connect().check(list(resources), shared))
-
-    def lease(self, lease_id: str) -> LeaseInfo:
-        """One lease, also after it has ended."""
-        return LeaseInfo.read(self._connect().lease(lease_id))
+    acquire_without_heartbeat = blocking(_Calls.acquire_without_heartbeat)
+    renew = blocking(_Calls.renew)
+    release = blocking(_Calls.release)
+    revoke = blocking(_Calls.revoke)
+    check = blocking(_Calls.check)
+    lease = blocking(_Calls.lease)
+    history = blocking(_Calls.history)
+    version = blocking(_Calls.version)
 
     def leases(
         self, *, resource: Optional[str] = None, holder: Optional[str] = None, status: Optional[str] = None
@@ -176,10 +199,6 @@ class Client(_Base):
             after = page.get("next")
             if not after:
                 return
-
-    def history(self, lease_id: str) -> list[Event]:
-        """What happened to one lease, oldest first."""
-        return [Event.read(event) for event in self._connect().history(lease_id)]
 
     def events(
         self,
@@ -196,9 +215,54 @@ class Client(_Base):
             yield from map(Event.read, page["events"])
             cursor = page.get("next") if page["events"] else None
 
-    def version(self) -> Mapping[str, Any]:
-        """The server's version document."""
-        return self._connect().version()
+    def watch(
+        self,
+        after: Optional[int] = None,
+        *,
+        kind: Optional[str] = None,
+        resource: Optional[str] = None,
+        holder: Optional[str] = None,
+    ) -> "Events":
+        """What happens after this cursor, as it happens; without one, from now on. An iterator that never ends."""
+        return Events(self._connect().watch(after, kind, resource, holder), after)
+
+
+class _Stream:
+    """Events as they happen. Nothing is skipped: a broken connection is made again and goes on where it broke."""
+
+    def __init__(self, native: "_native.Events", after: Optional[int]):
+        self._native = native
+        self._cursor = after
+
+    @property
+    def cursor(self) -> Optional[int]:
+        """The last event that was given out: `watch(after=cursor)` goes on there, also in another process."""
+        return self._cursor
+
+    def _given(self, data: Mapping[str, Any]) -> Event:
+        event = Event.read(data)
+        self._cursor = event.cursor
+        return event
+
+
+class Events(_Stream):
+    """`for event in client.watch(…)`."""
+
+    def __iter__(self) -> "Events":
+        return self
+
+    def __next__(self) -> Event:
+        return self._given(self._native.next(self._cursor))
+
+
+class AsyncEvents(_Stream):
+    """`async for event in client.watch(…)`. Cancelling loses nothing: what was on its way is given next time."""
+
+    def __aiter__(self) -> "AsyncEvents":
+        return self
+
+    async def __anext__(self) -> Event:
+        return self._given(await self._native.next(self._cursor))
 
 
 class _Acquiring:
@@ -243,26 +307,51 @@ class AsyncClient(_Base):
         options = _options(ttl, wait, shared, grace, within, metadata, key)
         return _Acquiring(lambda: self._connect().acquire(list(resources), options))
 
-    async def renew(self, lease_id: str, ttl: Optional[float] = None) -> Renewal:
-        """Renews a lease of this holder. Raises `LeaseLost` if it is over."""
-        return Renewal.read(await self._connect().renew(lease_id, ttl))
+    acquire_without_heartbeat = awaited(_Calls.acquire_without_heartbeat)
+    renew = awaited(_Calls.renew)
+    release = awaited(_Calls.release)
+    revoke = awaited(_Calls.revoke)
+    check = awaited(_Calls.check)
+    lease = awaited(_Calls.lease)
+    history = awaited(_Calls.history)
+    version = awaited(_Calls.version)
 
-    async def release(self, lease_id: str) -> LeaseInfo:
-        """Gives a lease of this holder back. Twice is no error."""
-        return LeaseInfo.read(await self._connect().release(lease_id))
+    async def leases(
+        self, *, resource: Optional[str] = None, holder: Optional[str] = None, status: Optional[str] = None
+    ) -> AsyncIterator[LeaseInfo]:
+        """All leases that match, page by page."""
+        after = None
+        while True:
+            page = await self._connect().leases(resource, holder, status, after)
+            for one in page["leases"]:
+                yield LeaseInfo.read(one)
+            after = page.get("next")
+            if not after:
+                return
 
-    async def revoke(self, lease_id: str, reason: str) -> LeaseInfo:
-        """Takes a lease away from its holder, who is told the reason. Needs the admin role."""
-        return LeaseInfo.read(await self._connect().revoke(lease_id, reason))
+    async def events(
+        self,
+        after: int = 0,
+        *,
+        kind: Optional[str] = None,
+        resource: Optional[str] = None,
+        holder: Optional[str] = None,
+    ) -> AsyncIterator[Event]:
+        """What happened after this cursor, oldest first, up to now."""
+        cursor: Optional[int] = after
+        while cursor is not None:
+            page = await self._connect().events(cursor, kind, resource, holder)
+            for one in page["events"]:
+                yield Event.read(one)
+            cursor = page.get("next") if page["events"] else None
 
-    async def check(self, *resources: str, shared: bool = False) -> Check:
-        """Who would stop an acquire, without taking anything."""
-        return Check.read(await self._connect().check(list(resources), shared))
-
-    async def lease(self, lease_id: str) -> LeaseInfo:
-        """One lease, also after it has ended."""
-        return LeaseInfo.read(await self._connect().lease(lease_id))
-
-    async def version(self) -> Mapping[str, Any]:
-        """The server's version document."""
-        return await self._connect().version()
+    def watch(
+        self,
+        after: Optional[int] = None,
+        *,
+        kind: Optional[str] = None,
+        resource: Optional[str] = None,
+        holder: Optional[str] = None,
+    ) -> AsyncEvents:
+        """What happens after this cursor, as it happens; without one, from now on. An iterator that never ends."""
+        return AsyncEvents(self._connect().watch(after, kind, resource, holder), after)

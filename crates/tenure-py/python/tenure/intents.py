@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional
 
 from .exceptions import parse_time
 
-__all__ = ["CoordinatorLease", "Intent", "IntentEvent", "IntentLease", "Portfolio"]
+__all__ = ["AgentRecord", "CoordinatorLease", "Intent", "IntentEvent", "IntentLease", "Portfolio"]
 
 
 @_dc.dataclass
@@ -141,4 +141,25 @@ class IntentEvent:
             actor=data.get("actor"),
             payload=dict(data.get("payload") or {}),
             created_at=parse_time(data.get("created_at")),
+        )
+
+
+@_dc.dataclass
+class AgentRecord:
+    """An agent that is known to the server. `status` is the server's word: `active`, `unhealthy`, `dead`, …"""
+
+    agent_id: str
+    status: str
+    capabilities: list[str]
+    last_heartbeat_at: Optional[_dt.datetime]
+    data: Mapping[str, Any] = _dc.field(repr=False)
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> "AgentRecord":
+        return cls(
+            agent_id=data["agent_id"],
+            status=data["status"],
+            capabilities=list(data.get("capabilities") or ()),
+            last_heartbeat_at=parse_time(data.get("last_heartbeat_at")),
+            data=dict(data),
         )

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import threading
 from types import TracebackType
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from . import _native
 from .exceptions import LeaseLost
@@ -27,33 +27,34 @@ class Lease:
     is thrown away stops beating, and the lease lapses after its ttl.
     """
 
-    __slots__ = ("_asynchronous", "_guard", "_watcher", "info")
-
-    #: The lease as it was granted; its `expires_at` is the first one, before any renewal.
-    info: LeaseInfo
+    __slots__ = ("_asynchronous", "_guard", "_watcher")
 
     def __init__(self, guard: "_native.Guard", asynchronous: bool):
         self._guard = guard
         self._asynchronous = asynchronous
         self._watcher: Optional[_Watcher] = None
-        self.info = LeaseInfo.read(guard.info())
+
+    @property
+    def info(self) -> LeaseInfo:
+        """The lease as it was granted; its `expires_at` is the first one, before any renewal."""
+        return LeaseInfo.read(self._guard.info())
 
     @property
     def id(self) -> str:
-        return self.info.id
+        return self._guard.id
 
     @property
     def token(self) -> int:
         """The fencing number: larger than every token granted before. Hand it to whatever the work writes to."""
-        return self.info.token
+        return self._guard.token
 
     @property
     def resources(self) -> tuple[str, ...]:
-        return self.info.resources
+        return tuple(self._guard.resources)
 
     @property
     def holder(self) -> str:
-        return self.info.holder
+        return self._guard.holder
 
     @property
     def state(self) -> str:
@@ -84,7 +85,7 @@ class Lease:
         """Calls it once, from another thread, with how the lease was lost."""
         self._guard.on_lost(callback)
 
-    def release(self):
+    def release(self) -> Any:
         """Gives it back, now; a coroutine's `await` for a lease of an `AsyncClient`. Twice is no error."""
         return self._guard.release(self._asynchronous)
 

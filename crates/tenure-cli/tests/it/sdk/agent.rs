@@ -260,3 +260,30 @@ async fn an_agent_without_a_name_is_refused() {
     let error = Agent::new(nameless.intents()).run(std::future::pending()).await.unwrap_err();
     assert!(error.to_string().contains("needs a name"), "{error}");
 }
+
+#[tokio::test]
+async fn a_registered_agent_is_listed_while_it_runs_and_beats() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author").intents();
+    let record = async || author.request("GET", "/agents/known/record", None, None).await.unwrap_or_default();
+    let agent = Agent::new(client(&server, "known").intents()).registered(["summaries"], Duration::from_secs(1));
+    let running = Running::start(agent);
+    let status = async |wanted: &str, seen_after: &Value| {
+        soon(async {
+            loop {
+                let record = record().await;
+                if record["status"] == wanted && record["last_heartbeat_at"] != *seen_after {
+                    return record;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+    };
+    let first = status("active", &Value::Null).await;
+    assert_eq!(first["capabilities"], json!(["summaries"]), "{first:#}");
+    status("active", &first["last_heartbeat_at"]).await;
+    running.stop().await;
+    status("deregistered", &Value::Null).await;
+}

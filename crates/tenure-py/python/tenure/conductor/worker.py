@@ -229,7 +229,7 @@ def _arguments(worker: Worker, context: TaskContext) -> dict[str, Any]:
 
 
 def _finished(
-    worker: Worker, context: TaskContext, done: "_native.Done", future: concurrent.futures.Future
+    worker: Worker, context: TaskContext, done: "_native.Done", future: concurrent.futures.Future[Any]
 ) -> None:
     error = failure(future)
     if error is None:
