@@ -73,9 +73,11 @@ enum Part {
     Conductor,
     /// The OpenIntent door beside that project's own server.
     Openintent,
+    /// The SDKs beside what people would use without them.
+    Sdk,
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part::Http,
     Part::Compare,
     Part::Memory,
@@ -85,6 +87,7 @@ const PARTS: [Part; 9] = [
     Part::Git,
     Part::Openintent,
     Part::Conductor,
+    Part::Sdk,
 ];
 
 fn main() -> Result<()> {
@@ -134,6 +137,7 @@ fn run(part: Part, setup: &Setup) -> Result<Section> {
         Part::Git => parts::git::run(setup),
         Part::Conductor => parts::conductor::run(setup),
         Part::Openintent => parts::openintent::run(setup),
+        Part::Sdk => parts::sdk::run(setup),
         Part::All => unreachable!("it stands for the others"),
     }
 }

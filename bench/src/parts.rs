@@ -9,6 +9,7 @@ pub mod http;
 pub mod ledger;
 pub mod memory;
 pub mod openintent;
+pub mod sdk;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,6 +70,11 @@ impl Turns {
     /// The rate of the latest turn.
     pub fn last_rate(&self) -> Option<f64> {
         self.0.last().map(Measured::rate)
+    }
+
+    /// Takes in what was measured elsewhere.
+    pub fn push(&mut self, measured: Measured) {
+        self.0.push(measured);
     }
 
     pub fn rate(&self) -> f64 {

@@ -2,6 +2,7 @@
 //! compared is servers and not client libraries.
 
 pub mod etcd;
+pub mod library;
 pub mod openintent;
 pub mod postgres;
 pub mod redis;

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         "test" => tests::run(&rest),
         "bench" => run::bench(&rest),
         "tidy" => tidy::run(),
-        "wheel" => wheel::run(),
+        "wheel" => wheel::run().map(drop),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

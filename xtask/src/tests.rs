@@ -46,14 +46,17 @@ fn python() -> Result<()> {
     if !folder.join("requirements.txt").is_file() {
         return Ok(());
     }
-    // For the JavaScript client; its packages are pinned beside its test.
-    tools::debian(&[("node", "nodejs"), ("npm", "npm")])?;
+    // Node for the JavaScript client, whose packages are pinned beside its test; a certificate for the README's commands.
+    tools::debian(&[("node", "nodejs"), ("npm", "npm"), ("openssl", "openssl")])?;
     let python = tools::venv()?;
-    wheel::run()?;
+    let wheel = wheel::run()?;
     run::step("build the server", &mut run::cargo(&["build", "--release", "--package", "tenure-cli"]))?;
     let mut pytest = std::process::Command::new(python);
     pytest.args(["-m", "pytest", "-q"]).arg(&folder).current_dir(run::root());
-    pytest.env("TENURE_BIN", run::target().join("release/tenure")).env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest
+        .env("TENURE_BIN", run::target().join("release/tenure"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TENURE_WHEEL", wheel);
     if let Some(seeds) = seeds() {
         pytest.env("TENURE_SEEDS", seeds);
     }

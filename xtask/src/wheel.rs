@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 
 use crate::{run, tools};
 
-/// Builds the wheel and installs it beside the packages of the tests.
-pub fn run() -> Result<()> {
+/// Builds the wheel and installs it beside the packages of the tests; gives back the wheel.
+pub fn run() -> Result<PathBuf> {
     let python = tools::venv()?;
     let wheels = run::target().join("wheels");
     let mut build = Command::new(&python);
@@ -21,7 +21,8 @@ pub fn run() -> Result<()> {
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"]);
     run::step(&format!("install {}", wheel.display()), install.arg(&wheel))?;
     let mut import = Command::new(&python);
-    run::step("import it", import.args(["-c", "import tenure; print('tenure', tenure.__version__)"]))
+    run::step("import it", import.args(["-c", "import tenure; print('tenure', tenure.__version__)"]))?;
+    Ok(wheel)
 }
 
 /// The wheel that was just written: others are from earlier versions.
