@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 from conductor.client.configuration.configuration import Configuration
 from conductor.client.http.models.start_workflow_request import StartWorkflowRequest
@@ -12,19 +11,9 @@ from conductor.client.http.models.task_def import TaskDef
 from conductor.client.http.models.workflow_def import WorkflowDef
 from conductor.client.http.models.workflow_task import WorkflowTask
 from conductor.client.orkes_clients import OrkesClients
+from tenure_process import eventually as until
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def until(look, seconds=30.0, what="it"):
-    """What `look` finds, as soon as it finds something."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for {what}")
 
 
 class Conductor:

@@ -1,21 +1,10 @@
-"""What several folders of these tests use: conditions with a deadline, streams read in a thread."""
+"""What several of these tests use: streams read in a thread."""
 
 import json
 import threading
-import time
 
 import httpx
-
-
-def until(condition, seconds=10.0, what="a condition"):
-    """Waits for a condition; fails when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not come true within {seconds} s")
+from tenure_process import eventually as until
 
 
 class Stream:
