@@ -107,6 +107,14 @@ def _(block, world):
     assert printed.strip() == "led by coordinator-1"
 
 
+@promise("guide/leasing", 7, "tells what happened, and where to go on")
+def _(block, world):
+    space, printed = world.python(block)
+    *told, last = printed.strip().splitlines()
+    assert told == ["lease.granted by watcher", "lease.released by watcher"]
+    assert last == f"go on after {list(world.observer.events(resource='doc:minutes'))[-1].cursor}"
+
+
 @promise("guide/locks", 1, "takes, keeps, lists and gives back a lock")
 def _(block, world):
     said = world.shell("set -e\n" + block.code)
