@@ -11,7 +11,7 @@ from tenure import conductor
 from tenure_process import binary, eventually
 
 
-def shell(block, world, **variables):
+def shell(code, world, **variables):
     """Runs shell code with this program and this Python in the path, against this server."""
     folder = world.folder
     for name, target in (("tenure", binary()), ("python", os.sys.executable)):
@@ -20,7 +20,7 @@ def shell(block, world, **variables):
             link.write_text(f'#!/bin/sh\nexec "{target}" "$@"\n')
             link.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
-    return subprocess.run(["bash", "-c", block.code], capture_output=True, text=True, timeout=60, env=environment, cwd=folder)
+    return subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, env=environment, cwd=folder)
 
 
 def one(world, kind):
@@ -48,7 +48,7 @@ def _(block, world):
 @promise("guide/quickstart", 2, "holds the file while the command runs")
 def _(block, world):
     one(world, "lease.granted")
-    said = shell(block, world)
+    said = shell(block.code, world)
     events = [event for event in world.observer.events(world.cursor) if event.data.get("resources") == ["path:src/parser.rs"]]
     assert [event.kind for event in events] == ["lease.granted", "lease.released"]
     assert said.stdout.strip() == f"my token is {events[0].data['token']}", said
@@ -63,7 +63,7 @@ def _(block, world):
 @promise("guide/quickstart", 4, "lists what is held")
 def _(block, world):
     with tenure.Client(holder="agent-9").acquire("x:listed"):
-        said = shell(block, world)
+        said = shell(block.code, world)
     assert said.returncode == 0 and said.stdout.count("x:listed") == 2, said
 
 
@@ -170,7 +170,7 @@ def _(block, world):
 
 @promise("guide/tasks", 4, "the environment of one worker is stronger than that of all")
 def _(block, world):
-    assert shell(block, world).stdout.strip() == "False"
+    assert shell(block.code, world).stdout.strip() == "False"
 
 
 @promise("guide/workflows", 1, "is a workflow that the server keeps")
@@ -208,7 +208,7 @@ def _(block, world):
 @promise("guide/workflows", 6, "runs the steps one after the other, each by its agent")
 def _(block, world):
     with Running(world.steps["Drafter"], world.url), Running(world.steps["Reviewer"], world.url):
-        said = shell(block, world)
+        said = shell(block.code, world)
     assert said.returncode == 0, said
     intents = {intent.title: intent for intent in world.agent("x").list_intents()}
     draft, review = intents["Draft the report"], intents["Review the report"]

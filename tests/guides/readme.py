@@ -20,11 +20,6 @@ def commands(block):
     return [re.sub(r"\s+#.*", "", line) for line in block.code.splitlines() if line.strip()]
 
 
-def tenure_command(line, world, **variables):
-    """Runs one line of a block to its end."""
-    return shell(type("Line", (), {"code": line}), world, **variables)
-
-
 def says(*words):
     return subprocess.run([binary(), *words], capture_output=True, text=True, check=True).stdout
 
@@ -50,16 +45,16 @@ def _(block, world):
 @promise(DOCUMENT, 3, "the second waits in line and gets it the moment it is free; without --wait it is refused")
 def _(block, world):
     first, second, release = commands(block)
-    taken = tenure_command(first, world)
+    taken = shell(first, world)
     assert taken.returncode == 0, taken
-    refused = tenure_command(second.replace("--wait 5m", ""), world)
+    refused = shell(second.replace("--wait 5m", ""), world)
     assert refused.returncode == 4 and refused.stderr.startswith("Error: path:src/main.rs is not free"), refused
-    assert "ann" in refused.stderr and "ann" in tenure_command("tenure lease ls", world).stdout
+    assert "ann" in refused.stderr and "ann" in shell("tenure lease ls", world).stdout
     environment = {**os.environ, "PATH": f"{world.folder}:{os.environ['PATH']}"}
     waiting = subprocess.Popen(["bash", "-c", second], stdout=subprocess.PIPE, text=True, env=environment)
     eventually(lambda: world.observer.check("path:src/main.rs").conflicts[0].waiting == 1, what="bob stands in line")
     lease = re.search(r"lease-\d+-\d+", taken.stdout).group(0)
-    assert tenure_command(release.replace("lease-60261-1", lease), world).returncode == 0
+    assert shell(release.replace("lease-60261-1", lease), world).returncode == 0
     printed, _ = waiting.communicate(timeout=30)
     assert waiting.returncode == 0 and "path:src/main.rs" in printed and "bob" in printed
 
@@ -69,7 +64,7 @@ def _(block, world):
     script = world.folder / "deploy.sh"
     script.write_text('#!/bin/sh\necho "token $TENURE_TOKEN"\ntenure lease ls --resource repo:deploy --json > held.json\n')
     script.chmod(0o755)
-    said = tenure_command(commands(block)[0], world)
+    said = shell(commands(block)[0], world)
     assert said.returncode == 0, said
     [held] = json.loads((world.folder / "held.json").read_text())["data"]["leases"]
     assert held["resources"] == ["repo:deploy"] and said.stdout.strip() == f"token {held['token']}"
@@ -93,19 +88,19 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext su
 @promise(DOCUMENT, 6, "with keys and a certificate only those who have a key come in, under the names it has")
 def _(block, world):
     new_key, serve = commands(block)
-    assert tenure_command(CERTIFICATE, world).returncode == 0
-    key = re.search(r"Key: (\S+)", tenure_command(new_key, world).stdout).group(1)
+    assert shell(CERTIFICATE, world).returncode == 0
+    key = re.search(r"Key: (\S+)", shell(new_key, world).stdout).group(1)
     assert key not in (world.folder / "keys.toml").read_text()
     options = [str(world.folder / word) if word.endswith((".pem", ".toml")) else word for word in serve.split()[4:]]
     acquire = "tenure lease acquire --resource x:deploy --holder {} --ca cert.pem"
     with Server(*options) as server:
         assert server.url.startswith("https://")
         here = {"TENURE_URL": server.url}
-        assert tenure_command(acquire.format("ci-1"), world, **here, TENURE_API_KEY=key).returncode == 0
-        other_name = tenure_command(acquire.format("ann"), world, **here, TENURE_API_KEY=key)
-        no_key = tenure_command(acquire.format("ci-1"), world, **here)
+        assert shell(acquire.format("ci-1"), world, **here, TENURE_API_KEY=key).returncode == 0
+        other_name = shell(acquire.format("ann"), world, **here, TENURE_API_KEY=key)
+        no_key = shell(acquire.format("ci-1"), world, **here)
         assert other_name.returncode != 0 and no_key.returncode != 0, (other_name, no_key)
-        stranger = tenure_command(acquire.format("ci-1").replace("--ca cert.pem", ""), world, **here, TENURE_API_KEY=key)
+        stranger = shell(acquire.format("ci-1").replace("--ca cert.pem", ""), world, **here, TENURE_API_KEY=key)
         assert stranger.returncode != 0, "a certificate that nobody vouches for"
 
 
@@ -113,10 +108,10 @@ def _(block, world):
 def _(block, world):
     backup, check = commands(block)
     with tenure.Client(world.url, holder="x").acquire("x:kept"):
-        assert tenure_command(backup, world).returncode == 0
-    said = tenure_command(check, world)
+        assert shell(backup, world).returncode == 0
+    said = shell(check, world)
     assert said.returncode == 0, said
     (world.folder / "broken.db").write_bytes((world.folder / "today.db").read_bytes()[:5000])
-    assert tenure_command("tenure check broken.db", world).returncode != 0
-    in_use = tenure_command(f"tenure check {world.server.data}", world)
+    assert shell("tenure check broken.db", world).returncode != 0
+    in_use = shell(f"tenure check {world.server.data}", world)
     assert in_use.returncode != 0 and "in use" in in_use.stderr

@@ -2,20 +2,23 @@
 //! an asyncio future, otherwise it blocks.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Serialize;
 use tenure::{Acquire, EventQuery, Lease, LeaseId, LeaseQuery, Mode, Status};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use crate::bridge::answer;
 use crate::errors::raised;
 use crate::events::Events;
 use crate::guard::Guard;
 use crate::json;
+use crate::runtime::runtime;
 
 /// How to reach a server. After a fork the child makes connections of its own.
 #[derive(Clone)]
@@ -43,7 +46,7 @@ impl Settings {
             builder = builder.patience(seconds("patience", patience)?);
         }
         // Setting up connections looks for a runtime.
-        let runtime = crate::runtime::runtime(py)?;
+        let runtime = runtime(py)?;
         let _inside = runtime.enter();
         builder.build().map_err(|error| raised(py, &error))
     }
@@ -124,13 +127,8 @@ impl Client {
         let waits = options.wait.is_some();
         let request = options.request(resources)?;
         let client = self.connection(py)?;
-        let (grant, granted) = oneshot::channel();
-        crate::runtime::runtime(py)?.spawn(grant_to(client.clone(), request, waits, grant));
-        let grant = async move {
-            granted.await.unwrap_or_else(|source| {
-                Err(tenure::Error::Unreachable { url: client.url().to_owned(), source: source.into() })
-            })
-        };
+        let acquire = Box::pin(async move { client.acquire(request).await });
+        let grant = Granting { acquire: Some(acquire), waits, runtime: runtime(py)?.handle().clone() };
         answer(py, self.asynchronous, grant, |py, lease| Ok(Py::new(py, Guard::new(lease))?.into_any()))
     }
 
@@ -298,25 +296,36 @@ impl Options<'_> {
     }
 }
 
+type Acquiring = Pin<Box<dyn Future<Output = Result<Lease, tenure::Error>> + Send>>;
+
 /// Acquires for somebody who may go away meanwhile: then a wait ends at once, and what was granted is given back.
-async fn grant_to(
-    client: tenure::Client,
-    request: Acquire,
+struct Granting {
+    acquire: Option<Acquiring>,
     waits: bool,
-    mut grant: oneshot::Sender<Result<Lease, tenure::Error>>,
-) {
-    let acquire = client.acquire(request);
-    let result = if waits {
-        tokio::select! {
-            result = acquire => result,
-            () = grant.closed() => return,
+    runtime: Handle,
+}
+
+impl Future for Granting {
+    type Output = Result<Lease, tenure::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(acquire) = &mut self.acquire else { return Poll::Pending };
+        let result = ready!(acquire.as_mut().poll(context));
+        self.acquire = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Granting {
+    fn drop(&mut self) {
+        if let Some(acquire) = self.acquire.take().filter(|_| !self.waits) {
+            self.runtime.spawn(async move {
+                if let Ok(lease) = acquire.await {
+                    // Nobody is left to be told if this fails; then it lapses.
+                    let _ = lease.release().await;
+                }
+            });
         }
-    } else {
-        acquire.await
-    };
-    if let Err(Ok(lease)) = grant.send(result) {
-        // Nobody is left to be told if this fails; then it lapses.
-        let _ = lease.release().await;
     }
 }
 
