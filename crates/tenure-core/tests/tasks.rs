@@ -3,6 +3,8 @@
 
 #[path = "tasks/control.rs"]
 mod control;
+#[path = "tasks/graphs.rs"]
+mod graphs;
 #[path = "tasks/operators.rs"]
 mod operators;
 #[path = "tasks/random.rs"]

@@ -106,3 +106,145 @@ async fn a_heartbeat_for_a_lost_task_says_so_where_only_those_look_who_know() {
     let wrong = server.update("/api/tasks", &first, json!({ "status": "COMPLETED", "token": "seven" })).await;
     assert_eq!(wrong.status, 400, "a token is a number");
 }
+
+#[tokio::test]
+async fn many_runs_are_controlled_at_once_and_each_is_answered_on_its_own() {
+    let server = Server::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(server.one_task("a", json!({})).await);
+    }
+    let asked = json!([ids[0], ids[1], "nobody"]);
+    let bulk = async |method: &str, what: &str, ids: &Value| {
+        let answer = server.send(Request::new(method, &format!("/api/workflow/bulk/{what}")).json(ids)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let said = answer.json();
+        let done = said["bulkSuccessfulResults"].as_array().unwrap().len();
+        (done, said["bulkErrorResults"].as_object().unwrap().len())
+    };
+    let status = async |id: &str| server.get(&format!("/api/workflow/{id}")).await.json()["status"].clone();
+    assert_eq!(bulk("PUT", "pause", &asked).await, (2, 1));
+    assert_eq!((status(&ids[0]).await, status(&ids[2]).await), (json!("PAUSED"), json!("RUNNING")));
+    assert_eq!(bulk("PUT", "resume", &asked).await, (2, 1));
+    assert_eq!(bulk("POST", "terminate?reason=enough", &asked).await, (2, 1));
+    assert_eq!(status(&ids[1]).await, "TERMINATED");
+    assert_eq!(bulk("POST", "retry", &asked).await, (2, 1));
+    assert_eq!(bulk("POST", "terminate", &asked).await, (2, 1));
+    assert_eq!(bulk("POST", "restart", &asked).await, (2, 1));
+    assert_eq!(status(&ids[0]).await, "RUNNING");
+    bulk("POST", "terminate", &asked).await;
+    assert_eq!(bulk("DELETE", "remove", &asked).await, (2, 1));
+    assert_eq!(server.get(&format!("/api/workflow/{}", ids[0])).await.status, 404);
+    let too_many: Vec<String> = (0..1_001).map(|n| format!("w-1-{n}")).collect();
+    let refused = server.send(Request::new("PUT", "/api/workflow/bulk/pause").json(&json!(too_many))).await;
+    assert_eq!(refused.status, 400);
+}
+
+#[tokio::test]
+async fn an_exclusive_join_goes_on_with_the_one_way_that_was_taken() {
+    let server = Server::start().await;
+    let work = |name: &str| json!({ "name": "a", "taskReferenceName": name });
+    server.one_task("a", json!({})).await;
+    server.poll("a", "w").await;
+    let flow = json!({ "name": "either", "tasks": [
+        { "name": "s", "taskReferenceName": "s", "type": "SWITCH", "evaluatorType": "value-param", "expression": "way",
+          "inputParameters": { "way": "${workflow.input.way}" },
+          "decisionCases": { "left": [work("left")], "right": [work("right")] } },
+        { "name": "x", "taskReferenceName": "x", "type": "EXCLUSIVE_JOIN", "joinOn": ["left", "right"] },
+        { "name": "a", "taskReferenceName": "last", "inputParameters": { "got": "${x.output.by}" } },
+    ] });
+    assert_eq!(server.post("/api/metadata/workflow", flow).await.status, 200);
+    assert_eq!(
+        server.post("/api/workflow", json!({ "name": "either", "input": { "way": "right" } })).await.status,
+        200
+    );
+    let task = server.poll("a", "w").await;
+    assert_eq!(task["referenceTaskName"], "right");
+    server.update("/api/tasks", &task, json!({ "status": "COMPLETED", "outputData": { "by": "right" } })).await;
+    let last = server.poll("a", "w").await;
+    assert_eq!((&last["referenceTaskName"], &last["inputData"]["got"]), (&json!("last"), &json!("right")));
+}
+
+#[tokio::test]
+async fn an_idempotency_key_answers_with_the_run_it_started_as_long_as_that_goes_on() {
+    let server = Server::start().await;
+    server.one_task("a", json!({})).await;
+    let start = async |strategy: &str| {
+        let body = json!({ "name": "wf", "idempotencyKey": "k", "idempotencyStrategy": strategy });
+        let answer = server.post("/api/workflow", body).await;
+        (answer.status, String::from_utf8(answer.body).unwrap())
+    };
+    let (_, first) = start("RETURN_EXISTING").await;
+    assert_eq!(start("RETURN_EXISTING").await, (200, first.clone()));
+    assert_eq!(start("FAIL").await.0, 409);
+    assert_eq!(start("FAIL_ON_RUNNING").await.0, 409);
+    assert_eq!(start("SOMETIMES").await.0, 400);
+    server.send(Request::new("DELETE", &format!("/api/workflow/{first}"))).await;
+    let (status, second) = start("FAIL_ON_RUNNING").await;
+    assert_eq!(status, 200);
+    assert_ne!(second, first, "the key is forgotten with its run");
+}
+
+#[tokio::test]
+async fn requests_of_any_wrong_shape_are_refused_in_the_shape_of_this_api() {
+    let server = Server::start().await;
+    server.one_task("a", json!({})).await;
+    let wrong = [json!(null), json!(7), json!("x"), json!([]), json!({}), json!([[]]), json!({ "name": 7 })];
+    let step = |more: Value| {
+        let mut step = json!({ "name": "x", "taskReferenceName": "x" });
+        step.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "name": "x", "tasks": [step] })
+    };
+    let flows = [
+        step(json!({ "type": "HTTP" })),
+        step(json!({ "type": "FORK_JOIN", "forkTasks": [] })),
+        step(json!({ "type": "DO_WHILE", "loopOver": [], "loopCondition": "true" })),
+        step(json!({ "type": "DO_WHILE", "loopOver": [{ "name": "y", "taskReferenceName": "y" }] })),
+        step(json!({ "type": "SWITCH" })),
+        step(json!({ "type": "SUB_WORKFLOW" })),
+        step(json!({ "type": "JSON_JQ_TRANSFORM" })),
+        step(json!({ "type": 7 })),
+        step(json!({ "inputParameters": [] })),
+        step(json!({ "startDelay": -1 })),
+        step(json!({ "taskReferenceName": "" })),
+        json!({ "name": "x", "tasks": [{ "name": "y", "taskReferenceName": "y" }, { "name": "y", "taskReferenceName": "y" }] }),
+        json!({ "name": "x", "timeoutPolicy": "NEVER", "tasks": [{ "name": "y", "taskReferenceName": "y" }] }),
+    ];
+    let shapes = wrong.iter().flat_map(|body| {
+        let places = [
+            ("POST", "/api/tasks"),
+            ("POST", "/api/tasks/update-v2"),
+            ("POST", "/api/workflow"),
+            ("POST", "/api/metadata/workflow"),
+            ("POST", "/api/token"),
+            ("POST", "/api/workflow/wf/correlated"),
+        ];
+        places.map(|(method, path)| (method, path.to_owned(), body.clone()))
+    });
+    let places = flows.iter().map(|flow| ("POST", "/api/metadata/workflow".to_owned(), flow.clone()));
+    for (method, path, body) in shapes.chain(places) {
+        let answer = server.send(Request::new(method, &path).json(&body)).await;
+        let is_list = path.ends_with("correlated") && body == json!([]);
+        assert_eq!(answer.status, if is_list { 200 } else { 400 }, "{method} {path} {body}: {answer:?}");
+        if !is_list {
+            assert_eq!(answer.json()["status"], 400, "{method} {path} {body}");
+            assert!(answer.json()["message"].as_str().is_some_and(|said| !said.is_empty()), "{method} {path} {body}");
+        }
+    }
+    for path in [
+        "/api/tasks/nobody",
+        "/api/tasks/t-1-1",
+        "/api/workflow/nobody",
+        "/api/metadata/workflow/nobody",
+        "/api/metadata/taskdefs/nobody",
+        "/api/nobody",
+        "/api/tasks/nobody/log",
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, &answer.json()["status"]), (404, &json!(404)), "{path}");
+    }
+    let raw = server
+        .send(Request::new("POST", "/api/tasks").header("content-type", "application/json").body("{\"a\":"))
+        .await;
+    assert_eq!(raw.status, 400);
+}

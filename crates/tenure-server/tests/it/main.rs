@@ -6,6 +6,7 @@ mod bad_input;
 mod bounds;
 mod conductor;
 mod events;
+mod fleet;
 mod harness;
 mod leases;
 mod listing;
