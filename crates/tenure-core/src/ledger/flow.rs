@@ -9,6 +9,7 @@ mod control;
 mod define;
 mod end;
 mod join;
+mod keys;
 mod look;
 mod looping;
 mod operators;
@@ -38,7 +39,7 @@ pub(crate) struct Flows {
     plans: HashMap<PlanId, Arc<Plan>>,
     present: HashMap<(Arc<str>, u32), PlanId>,
     /// Runs by the key they were started with.
-    keys: HashMap<Box<str>, FlowId>,
+    keys: keys::FlowKeys,
     /// Runs that changed since their records were last written; empty between commands.
     changed: std::collections::BTreeSet<FlowId>,
     /// Runs that are over and still in memory; empty between commands.

@@ -152,3 +152,19 @@ async fn a_server_without_keys_does_not_listen_where_others_could_come_in() {
     let insecure = Config { access: Access::Anyone, ..Config::default() };
     assert_eq!(tenure_server::bind(&[everywhere], &insecure).await.expect("asked for").len(), 1);
 }
+
+#[tokio::test]
+async fn a_client_that_signs_in_gets_its_key_as_its_token_and_works_under_its_own_names() {
+    let keyed = keyed().await;
+    let server = &keyed.server;
+    let sign_in = |secret: &str| json!({ "keyId": "any", "keySecret": secret });
+    let answer = server.post("/api/token", sign_in(&keyed.solo)).await;
+    assert_eq!((answer.status, &answer.json()["token"]), (200, &json!(keyed.solo)));
+    let refused = server.post("/api/token", sign_in("not a key")).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (401, &json!("INVALID_TOKEN")));
+    let poll = |worker: &str| Request::new("GET", &format!("/api/tasks/poll/batch/a?workerid={worker}&timeout=0"));
+    let signed = |request: Request| request.header("x-authorization", &keyed.solo);
+    assert_eq!(server.send(signed(poll("solo"))).await.status, 200);
+    assert_eq!(server.send(signed(poll("somebody-else"))).await.status, 403, "a worker is one of the key's names");
+    assert_eq!(server.send(poll("solo")).await.status, 401, "without a key nobody comes in");
+}

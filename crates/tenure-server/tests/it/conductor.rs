@@ -166,7 +166,7 @@ async fn an_exclusive_join_goes_on_with_the_one_way_that_was_taken() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_answers_with_the_run_it_started_as_long_as_that_goes_on() {
+async fn an_idempotency_key_answers_with_the_run_it_started_also_for_a_while_after_its_end() {
     let server = Server::start().await;
     server.one_task("a", json!({})).await;
     let start = async |strategy: &str| {
@@ -180,9 +180,15 @@ async fn an_idempotency_key_answers_with_the_run_it_started_as_long_as_that_goes
     assert_eq!(start("FAIL_ON_RUNNING").await.0, 409);
     assert_eq!(start("SOMETIMES").await.0, 400);
     server.send(Request::new("DELETE", &format!("/api/workflow/{first}"))).await;
+    assert_eq!(start("RETURN_EXISTING").await, (200, first.clone()), "a retry that comes after the end starts nothing");
+    assert_eq!(start("FAIL").await.0, 409);
     let (status, second) = start("FAIL_ON_RUNNING").await;
     assert_eq!(status, 200);
-    assert_ne!(second, first, "the key is forgotten with its run");
+    assert_ne!(second, first, "it does not go on any more");
+    assert_eq!(start("RETURN_EXISTING").await, (200, second.clone()));
+    server.send(Request::new("DELETE", &format!("/api/workflow/{second}"))).await;
+    server.clock.advance_ms(tenure_core::limits::IDEMPOTENCY_KEEP_MS);
+    assert_ne!(start("RETURN_EXISTING").await.1, second, "it is not remembered for ever");
 }
 
 #[tokio::test]

@@ -76,6 +76,9 @@ impl Ledger {
         }
         let event = flow_event(EventKind::FlowStarted, turn, &flow);
         self.emit(turn, event);
+        if let Some(key) = &flow.key {
+            self.flows.keys.insert(key.clone(), id);
+        }
         self.flows.all.insert(id, Box::new(flow));
         for task in archived.tasks {
             self.link(&task);

@@ -45,6 +45,7 @@ impl Command for RemoveArchived {
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) {
         if ledger.flows.get(self.0).is_none() {
+            ledger.flows.keys.forget(self.0);
             turn.changes.push(Change::Delete(RecordKind::Archive, self.0.into()));
         }
     }

@@ -107,6 +107,9 @@ impl Ledger {
     pub(crate) fn archive(&mut self, turn: &mut Turn<'_>) {
         for id in std::mem::take(&mut self.flows.over) {
             let Some(archived) = self.take_out(turn, id) else { continue };
+            if let Some(key) = &archived.flow.key {
+                self.flows.keys.end(key.clone(), id, turn.now());
+            }
             turn.changes.push(Change::Put(Record::Archive(Box::new(archived))));
         }
     }
@@ -116,7 +119,7 @@ impl Ledger {
         let flow = self.flows.all.remove(&id)?;
         self.flows.changed.remove(&id);
         if let Some(key) = &flow.key {
-            self.flows.keys.remove(key);
+            self.flows.keys.remove(key, id);
         }
         if let Some(lives) = self.flows.lives.get_mut(&id) {
             *lives = flow.lives;

@@ -29,11 +29,14 @@ impl Ledger {
         start: StartFlow,
         parent: Option<Parent>,
     ) -> Result<FlowId, FlowRefusal> {
+        self.flows.keys.expire(turn.now());
         if let Some(id) = start.key.as_ref().and_then(|key| self.flows.keys.get(key)) {
-            return match start.on_key_used {
-                OnKeyUsed::Return => Ok(*id),
-                OnKeyUsed::Refuse | OnKeyUsed::RefuseWhileRunning => Err(FlowRefusal::KeyUsed(*id)),
-            };
+            let is_over = self.flows.get(id).is_none();
+            match start.on_key_used {
+                OnKeyUsed::Return => return Ok(id),
+                OnKeyUsed::RefuseWhileRunning if is_over => {}
+                OnKeyUsed::Refuse | OnKeyUsed::RefuseWhileRunning => return Err(FlowRefusal::KeyUsed(id)),
+            }
         }
         let plan = self.plan_for(turn, &start.which)?;
         let id = FlowId::from(self.next_token());
