@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure_core::change::{Change, Closure, Head, Record, RecordKind};
+use tenure_core::change::{Change, Closure, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::id::FlowId;
 use tenure_core::lease::{End, Lease};
 use tenure_core::{Epoch, Token};
 use tenure_store::{CommitError, Error, EventQuery, Memory, Options, Order, Sqlite, Store};
@@ -73,6 +74,7 @@ conformance!(
     the_newest_come_first_when_asked,
     how_a_lease_ended_is_known,
     everything_is_there_after_reopening,
+    runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded,
     a_batch_without_changes_or_events_is_a_batch,
 );
 
@@ -296,6 +298,51 @@ fn how_a_lease_ended_is_known(subject: &mut dyn Subject) {
         assert_eq!(reader.ended(token(99)).expect("ended"), None, "it never was");
         drop(store);
         store = subject.open();
+    }
+}
+
+/// A run that is over, with the least that one has.
+fn archived(number: u64) -> Record {
+    let id = FlowId::from(token(number));
+    let text = serde_json::json!({
+        "flow": {
+            "id": id, "plan_id": 1, "status": "COMPLETED", "input": {}, "output": { "n": number }, "variables": {},
+            "created_at": at(0), "ended_at": at(number),
+        },
+        "tasks": [],
+    });
+    Record::decode(RecordKind::Archive, &text.to_string()).expect("a run that is over")
+}
+
+fn runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded(subject: &mut dyn Subject) {
+    let id = |number: u64| RecordId::from(FlowId::from(token(number)));
+    let mut store = subject.open();
+    let mut pen = start(&mut *store);
+    for number in 1..=5 {
+        let ended = event(EventKind::FlowEnded, &lease(number, "ada", &["task:1"]));
+        commit(&mut *store, &pen.batch(vec![Change::Put(archived(number))], vec![ended]));
+    }
+    commit(&mut *store, &pen.batch(vec![Change::Delete(RecordKind::Archive, id(3))], vec![]));
+    for _ in 0..2 {
+        let reader = store.reader();
+        let found = reader.archived(&id(4)).expect("a read").expect("it is kept");
+        assert_eq!((found.flow.id, found.flow.output.get()), (FlowId::from(token(4)), r#"{"n":4}"#));
+        assert!(reader.archived(&id(3)).expect("a read").is_none(), "it was removed");
+        assert!(reader.archived(&id(9)).expect("a read").is_none(), "it never was");
+        let page = |before: Option<u64>, limit| -> Vec<FlowId> {
+            let before = before.map(id);
+            let page = reader.archive(before.as_ref(), limit).expect("a page");
+            page.into_iter().map(|archived| archived.flow.id).collect()
+        };
+        let ids =
+            |numbers: &[u64]| -> Vec<FlowId> { numbers.iter().map(|number| FlowId::from(token(*number))).collect() };
+        assert_eq!(page(None, 10), ids(&[5, 4, 2, 1]));
+        assert_eq!(page(None, 2), ids(&[5, 4]));
+        assert_eq!(page(Some(4), 2), ids(&[2, 1]));
+        assert_eq!(page(Some(1), 2), ids(&[]));
+        drop(store);
+        store = subject.open();
+        assert!(records(&mut *store).is_empty(), "they cost no memory");
     }
 }
 
