@@ -1,6 +1,9 @@
 """SSE: the three paths, what an unchanged @Agent hears, resumption, assignments that wait."""
 
 import asyncio
+import contextlib
+import re
+import socket
 import threading
 
 import httpx
@@ -122,3 +125,45 @@ def test_a_stream_is_broken_off_and_not_closed_when_the_server_stops(server):
     server.stop()
     until(lambda: stream.error, what="the end of the stream")
     assert isinstance(stream.error, httpx.RemoteProtocolError), stream.error
+
+
+class SlowReader:
+    """A subscriber that does not read until it is told to."""
+
+    def __init__(self, url, path):
+        host, port = url.split("//")[1].split(":")
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.connect((host, int(port)))
+        request = f"GET /api/v1{path} HTTP/1.1\r\nHost: {host}\r\nX-Agent-ID: slow\r\nX-API-Key: key\r\n\r\n"
+        self._socket.sendall(request.encode())
+        assert b"200 OK" in self._socket.recv(100)
+
+    def read_to_the_end(self):
+        """Everything up to the moment the connection ends."""
+        self._socket.settimeout(30)
+        pieces = []
+        with contextlib.suppress(ConnectionResetError):
+            while piece := self._socket.recv(1 << 20):
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+def test_defect_28_a_reader_that_does_not_keep_up_is_cut_off_and_gets_the_rest_when_it_comes_back(url, connect):
+    maker = connect("maker")
+    intent = maker.create_intent("much to tell")
+    slow = SlowReader(url, f"/intents/{intent.id}/subscribe")
+    count = 500
+    for number in range(count):
+        maker.log_event(intent.id, EventType.COMMENT, {"number": number, "text": "x" * 40_000})
+    heard = slow.read_to_the_end()
+    assert not heard.endswith(b"0\r\n\r\n"), "broken off, not ended: the package would come back at once, for ever"
+    numbers = [int(number) for number in re.findall(rb'"number": ?(\d+)', heard)]
+    assert numbers == list(range(len(numbers))) and 0 < len(numbers) < count, "what came has no gap, and it did not all come"
+    last = re.findall(rb"^id: (\d+)\r?$", heard, re.MULTILINE)[-1].decode()
+    again = Stream(url, f"/intents/{intent.id}/subscribe", agent="slow", last_event_id=last)
+    told = lambda: [event[2]["number"] for event in again.events if "number" in event[2]]  # noqa: E731
+    until(lambda: told() and told()[-1] == count - 1, what="the rest of the events")
+    # The last one may have been cut in the middle; then it comes whole.
+    assert told() == list(range(told()[0], count)) and told()[0] in (len(numbers) - 1, len(numbers))
+    again.close()

@@ -10,5 +10,6 @@ mod fleet;
 mod harness;
 mod leases;
 mod listing;
+mod openintent;
 mod refusals;
 mod server;
