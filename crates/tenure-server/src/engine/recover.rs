@@ -1,4 +1,5 @@
-//! Owns the start: a new epoch, the records, the extension of every active lease (L13), all durable before anyone is served.
+//! Owns the start: a new epoch, durable before anyone is served, the records, and the extension of every active lease (L13),
+//! which is not written because the next start makes it again.
 
 use std::sync::Arc;
 
