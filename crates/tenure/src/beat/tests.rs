@@ -107,7 +107,8 @@ fn an_hour_of_a_thousand_leases_is_one_request_per_beat() {
 #[test]
 fn an_outage_shorter_than_trust_is_not_noticed_by_the_work() {
     paused(async {
-        let rig = Rig::start((0..9).map(|_| Reply::Fail).chain([Reply::Renew, Reply::Renew]));
+        // Six, because the seventh try comes before trust ends also with the longest pauses that jitter can make.
+        let rig = Rig::start((0..6).map(|_| Reply::Fail).chain([Reply::Renew, Reply::Renew]));
         let pulse = rig.keep(1);
         rig.pass(11).await;
         assert_eq!(pulse.state(rig.clock.now()), State::AtRisk);
