@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use super::job::Job;
 
+/// How often the writer looks again before it sleeps. Each look gives the processor to whoever is about to ask; all together
+/// they take about as long as a client needs to answer an answer, and being woken costs more than that.
+const LOOKS: usize = 100;
+
 /// Why a job did not get into the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
@@ -96,10 +100,14 @@ impl Queue {
     pub(super) fn take(&self, into: &mut Vec<Box<dyn Job>>, max: usize, patience: Option<Duration>) -> bool {
         let mut state = self.lock();
         if state.is_idle() && patience != Some(Duration::ZERO) {
-            // Whoever is about to ask gets the processor first: falling asleep and being woken costs more than a look.
-            drop(state);
-            std::thread::yield_now();
-            state = self.lock();
+            for _ in 0..LOOKS {
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                if !state.is_idle() {
+                    break;
+                }
+            }
             if state.is_idle() {
                 state = self.sleep(state, patience);
             }

@@ -13,8 +13,8 @@ use super::tables::Tables;
 use super::tail::{FOLD_CHANGES, Tail, Work, weight};
 use crate::{Error, Order};
 
-/// Checkpoint when the log has about 4 MB …
-const CHECKPOINT_PAGES: u64 = 512;
+/// Checkpoint when the log has about 1 MB …
+const CHECKPOINT_PAGES: u64 = 256;
 /// … or after so many waits of a tenth of a second.
 const CHECKPOINT_TURNS: u32 = 10;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.

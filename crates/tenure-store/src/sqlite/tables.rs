@@ -66,7 +66,6 @@ pub(super) const SCHEMA: &[&str] = &["
 
 /// The folder decides when to checkpoint.
 const PRAGMAS: &str = "
-    PRAGMA page_size = 8192;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
     PRAGMA wal_autocheckpoint = 0;
