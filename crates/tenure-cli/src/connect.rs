@@ -8,6 +8,9 @@ use tenure::Client;
 use crate::failure::Failure;
 use crate::refused;
 
+/// How long a single command tries to reach the server.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
 /// How to reach the server.
 #[derive(Debug, Args)]
 pub(crate) struct Connect {

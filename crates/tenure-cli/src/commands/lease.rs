@@ -15,9 +15,6 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::{refused, span};
 
-/// How long a single command tries to reach the server.
-const PATIENCE: Duration = Duration::from_millis(500);
-
 /// Acquire, renew, release and look at leases of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -141,7 +138,7 @@ struct ListArgs {
 }
 
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
-    let client = args.connect.client(connect::user_at_host(), PATIENCE)?;
+    let client = args.connect.client(connect::user_at_host(), connect::PATIENCE)?;
     let done = match &args.verb {
         Verb::Acquire(args) => acquire(&client, args, output).await,
         Verb::Renew { id, ttl } => renew(&client, *id, *ttl, output).await,

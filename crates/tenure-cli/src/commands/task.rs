@@ -2,7 +2,7 @@
 
 pub(super) mod info;
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -15,9 +15,6 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::table::Table;
 use crate::{refused, span};
-
-/// How long a single command tries to reach the server.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Look at tasks that workers poll.
 #[derive(Debug, clap::Args)]
@@ -61,7 +58,7 @@ struct ListArgs {
 }
 
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
-    let client = args.connect.client(connect::user_at_host(), PATIENCE)?;
+    let client = args.connect.client(connect::user_at_host(), connect::PATIENCE)?;
     match &args.verb {
         Verb::Ls(args) => list(&client, args, output).await,
         Verb::Show { id } => show(&client, id, output).await,

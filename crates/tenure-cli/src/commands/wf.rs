@@ -18,8 +18,6 @@ use crate::output::Output;
 use crate::span;
 use crate::table::Table;
 
-/// How long a single command tries to reach the server.
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 /// How runs stand.
 const STATES: [&str; 6] = ["RUNNING", "PAUSED", "COMPLETED", "FAILED", "TIMED_OUT", "TERMINATED"];
 
@@ -93,7 +91,7 @@ struct StartArgs {
 }
 
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
-    let client = args.connect.client(connect::user_at_host(), PATIENCE)?;
+    let client = args.connect.client(connect::user_at_host(), connect::PATIENCE)?;
     match &args.verb {
         Verb::Ls(args) => list(&client, args, output).await,
         Verb::Show { id } => show(&client, id, output).await,

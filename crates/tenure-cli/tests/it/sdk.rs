@@ -22,6 +22,19 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("in time")
 }
 
+/// Asks again until there is an answer.
+async fn seen<T>(ask: impl AsyncFn() -> Option<T>) -> T {
+    soon(async {
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
 /// How often something was counted at `/metrics`.
 async fn metric(server: &Server, name: &str) -> u64 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

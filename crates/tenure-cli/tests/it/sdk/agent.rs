@@ -7,7 +7,7 @@ use tenure::{Agent, Client, Handled, Intent, Intents, LeaseQuery, SignalKind, St
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{client, soon};
+use super::{client, seen, soon};
 use crate::rig::{Rig, Server};
 
 fn members(of: Value) -> Map<String, Value> {
@@ -39,16 +39,7 @@ async fn new_intent(author: &Intents, state: Value) -> Intent {
 
 /// Waits until the intent looks like this.
 async fn until(author: &Intents, id: &str, so: impl Fn(&Intent) -> bool) -> Intent {
-    soon(async {
-        loop {
-            let intent = author.get(id).await.unwrap();
-            if so(&intent) {
-                return intent;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
+    seen(async || Some(author.get(id).await.unwrap()).filter(&so)).await
 }
 
 /// The active leases on an intent.
@@ -58,12 +49,7 @@ async fn held(client: &Client, id: &str) -> usize {
 }
 
 async fn until_free(client: &Client, id: &str) {
-    soon(async {
-        while held(client, id).await > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    seen(async || (held(client, id).await == 0).then_some(())).await;
 }
 
 /// Sends a word when it is dropped.
@@ -219,14 +205,9 @@ async fn a_failed_handler_is_reported_and_gives_the_lease_back() {
     let running = Running::start(agent);
     assert_eq!(soon(heard.recv()).await.unwrap(), "assigned");
     let path = format!("/intents/{}/failures", intent.id);
-    let reported = soon(async {
-        loop {
-            let answer = author.intents().request("GET", &path, None, None).await.unwrap().to_string();
-            if answer.contains("out of paper") {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let reported = seen(async || {
+        let answer = author.intents().request("GET", &path, None, None).await.unwrap().to_string();
+        answer.contains("out of paper").then_some(answer)
     });
     assert!(reported.await.contains("listener"));
     until_free(&author, &intent.id).await;
@@ -270,16 +251,8 @@ async fn a_registered_agent_is_listed_while_it_runs_and_beats() {
     let agent = Agent::new(client(&server, "known").intents()).registered(["summaries"], Duration::from_secs(1));
     let running = Running::start(agent);
     let status = async |wanted: &str, seen_after: &Value| {
-        soon(async {
-            loop {
-                let record = record().await;
-                if record["status"] == wanted && record["last_heartbeat_at"] != *seen_after {
-                    return record;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
+        let is_so = |record: &Value| record["status"] == wanted && record["last_heartbeat_at"] != *seen_after;
+        seen(async || Some(record().await).filter(is_so)).await
     };
     let first = status("active", &Value::Null).await;
     assert_eq!(first["capabilities"], json!(["summaries"]), "{first:#}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Map;
 use tenure::Coordinator;
 
-use super::client;
-use crate::rig::{PATIENCE, Rig};
+use super::{client, seen};
+use crate::rig::Rig;
 
 #[tokio::test]
 async fn one_leads_an_intent_at_a_time_and_the_other_is_told_who() {
@@ -31,15 +31,8 @@ async fn a_coordinator_that_stops_beating_is_followed_and_its_late_beat_is_refus
     let intent = ann.create("Plan", "", Map::new()).await.unwrap();
     let (ann, bob) = (Coordinator::new(ann), Coordinator::new(bob));
     let silent = ann.lead_intent(&intent.id, Duration::from_millis(1_500)).await.unwrap();
-    let follows = async {
-        loop {
-            if let Ok(term) = bob.lead_intent(&intent.id, Duration::from_secs(60)).await {
-                return term;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let term = tokio::time::timeout(PATIENCE, follows).await.expect("the term of the silent one ends");
+    // The term of the silent one ends.
+    let term = seen(async || bob.lead_intent(&intent.id, Duration::from_secs(60)).await.ok()).await;
     let late = ann.beat(&silent).await;
     assert!(late.is_err(), "{late:?}");
     assert_eq!(bob.term(&term.id).await.unwrap().agent_id, "bob");

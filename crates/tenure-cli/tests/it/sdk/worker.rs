@@ -9,7 +9,7 @@ use tenure::{Outcome, TaskContext, TaskType, Tasks, Worker, blocking};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{client, soon};
+use super::{client, seen, soon};
 use crate::rig::{Rig, Server, wait_until};
 
 fn members(of: Value) -> Map<String, Value> {
@@ -57,16 +57,7 @@ async fn workflow(tasks: &Tasks, id: &str) -> Value {
 
 /// The workflow after its end.
 async fn ended(tasks: &Tasks, id: &str) -> Value {
-    soon(async {
-        loop {
-            let flow = workflow(tasks, id).await;
-            if flow["status"] != "RUNNING" {
-                return flow;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
+    seen(async || Some(workflow(tasks, id).await).filter(|flow| flow["status"] != "RUNNING")).await
 }
 
 /// Never done: says that it began, and a task of its own says how the lease was lost. The function itself says when it is

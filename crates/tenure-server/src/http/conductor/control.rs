@@ -8,7 +8,7 @@ use serde_json::Value;
 use tenure_core::flow::FlowStatus;
 use tenure_core::flow::command::{Again, Control, FlowRefusal, RemoveArchived, Revive, Steer};
 use tenure_core::id::FlowId;
-use tenure_core::task::to_json;
+use tenure_core::task::{Json, to_json};
 
 use super::asker::Asker;
 use super::body::Body;
@@ -131,7 +131,6 @@ pub(crate) async fn skip(
 ) -> Result<Response, Fault> {
     asker.working()?;
     let doc: SkipDoc = body.json_or_default()?;
-    let fields = |value: Option<Value>| value.filter(Value::is_object).as_ref().map(to_json);
     let (input, output) = (fields(doc.task_input), fields(doc.task_output));
     steer(&app, runs::id(&id)?, Steer::Skip { reference: reference.into(), input, output }).await?;
     Ok(StatusCode::OK.into_response())
@@ -183,7 +182,6 @@ pub(crate) async fn rerun(
     let doc: RerunDoc = body.json_or_default()?;
     let task = doc.re_run_from_task_id.filter(|task| !task.is_empty());
     let task = task.map(|task| task.parse().map_err(|_| Fault::not_found(format!("no task {task} is known"))));
-    let fields = |value: Option<Value>| value.filter(Value::is_object).as_ref().map(to_json);
     let how = Again::Rerun {
         task: task.transpose()?,
         task_input: fields(doc.task_input),
@@ -192,4 +190,9 @@ pub(crate) async fn rerun(
     };
     let id = again(&app, runs::id(&id)?, how).await?;
     Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id.to_string()))
+}
+
+/// What was given, if it is an object; anything else counts as nothing.
+fn fields(value: Option<Value>) -> Option<Json> {
+    value.filter(Value::is_object).as_ref().map(to_json)
 }
