@@ -151,7 +151,7 @@ pub struct Flow {
 pub(crate) struct Live {
     /// All tasks, in their order.
     pub(crate) tasks: Vec<TaskId>,
-    /// The latest task of each step, by its name with and without the iteration.
+    /// The latest task of each step, by its name with and without its rounds.
     pub(crate) by_reference: HashMap<Arc<str>, TaskId>,
     /// How many tasks still have something coming: they are not over, or what follows them was not looked at yet.
     pub(crate) open: usize,

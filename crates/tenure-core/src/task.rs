@@ -140,7 +140,7 @@ pub struct Task {
     pub step: u32,
     /// Its place among the tasks of the run; the first is 1.
     pub seq: u32,
-    /// The step's name in this run; in a loop with the iteration behind it.
+    /// The step's name in this run; in loops with the round of each behind it, the outermost first.
     pub reference: Arc<str>,
     /// What workers poll for.
     pub name: Arc<str>,
@@ -162,7 +162,7 @@ pub struct Task {
     /// How often it was handed out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub polls: u32,
-    /// Which round of its loop it belongs to; 0 outside of loops.
+    /// Which round of its loop it belongs to, or how many rounds it has begun if it is a loop itself; 0 for all others.
     #[serde(default, skip_serializing_if = "is_default")]
     pub iteration: u32,
     /// When it was made.
@@ -224,6 +224,12 @@ pub struct Extra {
     /// The loop's task, inside a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
+    /// The round it belongs to, if it is a loop inside a loop: its `iteration` counts its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub outer_round: u32,
+    /// The list that a loop goes through, as it was when the loop began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Json>,
     /// Its rules, where they are not those of the plan's step: its name was decided while running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Arc<TaskRules>>,

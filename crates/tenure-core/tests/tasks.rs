@@ -5,6 +5,8 @@
 mod control;
 #[path = "tasks/graphs.rs"]
 mod graphs;
+#[path = "tasks/loops.rs"]
+mod loops;
 #[path = "tasks/operators.rs"]
 mod operators;
 #[path = "tasks/random.rs"]

@@ -82,9 +82,6 @@ pub struct Step {
     /// What follows it; nothing at the end of a way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
-    /// The loop it is inside of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inside: Option<u32>,
     /// The workflow goes on if it fails.
     #[serde(default, skip_serializing_if = "is_default")]
     pub optional: bool,

@@ -23,7 +23,7 @@ enum Node {
     Switch(usize, Vec<Vec<Node>>),
     /// All ways; each ends with work, which the join waits for.
     Fork(Vec<Vec<Node>>),
-    /// So many rounds. A loop inside a loop is its body, once.
+    /// So many rounds.
     Loop(usize, Vec<Node>),
 }
 
@@ -40,38 +40,29 @@ fn nodes() -> impl Strategy<Value = Vec<Node>> {
         ]
     });
     prop::collection::vec(node, 1..4).prop_map(|mut nodes| {
-        settle(&mut nodes, false, &mut 0);
+        settle(&mut nodes, &mut 0);
         nodes
     })
 }
 
-/// Gives every piece of work its number, ends the ways of forks with work, and opens loops inside loops.
-fn settle(nodes: &mut Vec<Node>, in_loop: bool, count: &mut usize) {
-    let mut settled = Vec::new();
-    for mut node in std::mem::take(nodes) {
-        match &mut node {
+/// Gives every piece of work its number, and ends the ways of forks with work.
+fn settle(nodes: &mut [Node], count: &mut usize) {
+    for node in nodes {
+        match node {
             Node::Work(number) => {
                 *number = *count;
                 *count += 1;
             }
-            Node::Switch(_, ways) => ways.iter_mut().for_each(|way| settle(way, in_loop, count)),
+            Node::Switch(_, ways) => ways.iter_mut().for_each(|way| settle(way, count)),
             Node::Fork(ways) => {
                 for way in ways {
                     way.push(Node::Work(0));
-                    settle(way, in_loop, count);
+                    settle(way, count);
                 }
             }
-            Node::Loop(_, body) => {
-                settle(body, true, count);
-                if in_loop {
-                    settled.append(body);
-                    continue;
-                }
-            }
+            Node::Loop(_, body) => settle(body, count),
         }
-        settled.push(node);
     }
-    *nodes = settled;
 }
 
 /// Whether all of it is done; what can be worked on now is added to `ready`.
@@ -88,7 +79,7 @@ fn interpret(nodes: &[Node], round: &str, done: &BTreeSet<String>, ready: &mut B
         Node::Switch(choice, ways) => ways.get(*choice).is_none_or(|way| interpret(way, round, done, ready)),
         // Every way is looked at, also after one that is not done.
         Node::Fork(ways) => ways.iter().filter(|way| !interpret(way, round, done, ready)).count() == 0,
-        Node::Loop(rounds, body) => (1..=*rounds).all(|at| interpret(body, &format!("__{at}"), done, ready)),
+        Node::Loop(rounds, body) => (1..=*rounds).all(|at| interpret(body, &format!("{round}__{at}"), done, ready)),
     })
 }
 
@@ -99,20 +90,20 @@ struct Builder {
 
 impl Builder {
     /// Adds the steps of a way; the first of them, or what follows if there are none.
-    fn way(&mut self, nodes: &[Node], after: Option<u32>, inside: Option<u32>) -> Option<u32> {
-        nodes.iter().rev().fold(after, |next, node| Some(self.node(node, next, inside)))
+    fn way(&mut self, nodes: &[Node], after: Option<u32>) -> Option<u32> {
+        nodes.iter().rev().fold(after, |next, node| Some(self.node(node, next)))
     }
 
-    fn node(&mut self, node: &Node, next: Option<u32>, inside: Option<u32>) -> u32 {
+    fn node(&mut self, node: &Node, next: Option<u32>) -> u32 {
         let at = self.steps.len() as u32;
         self.steps.push(None);
-        let placed = |step: Step, next| Some(Step { next, inside, ..step });
+        let placed = |step: Step, next| Some(Step { next, ..step });
         let made = match node {
             Node::Work(number) => placed(Step { name: "a".into(), ..work(&format!("n{number}")) }, next),
             Node::Switch(choice, ways) => {
                 let first = |builder: &mut Builder, way: &Vec<Node>| match way.is_empty() {
                     true => None,
-                    false => builder.way(way, next, inside),
+                    false => builder.way(way, next),
                 };
                 let case = |(number, way)| Branch { case: format!("c{number}").into(), first: first(self, way) };
                 let cases = ways.iter().enumerate().map(case).collect();
@@ -127,11 +118,11 @@ impl Builder {
                 });
                 let on = Op::Join { on: on.collect() };
                 self.steps.push(placed(step(&format!("j{at}"), on, json!({})), next));
-                let ways = ways.iter().filter_map(|way| self.way(way, None, inside)).collect();
+                let ways = ways.iter().filter_map(|way| self.way(way, None)).collect();
                 placed(step(&format!("f{at}"), Op::Fork { ways }, json!({})), Some(join))
             }
             Node::Loop(rounds, body) => {
-                let body = self.way(body, None, Some(at)).expect("a body");
+                let body = self.way(body, None).expect("a body");
                 let items: Vec<usize> = (0..*rounds).collect();
                 let until = Looping::Items(json!(items).into());
                 placed(step(&format!("l{at}"), Op::Loop { body, until }, json!({})), next)
@@ -146,7 +137,7 @@ fn play(nodes: &[Node], order: &[u8]) {
     let mut shop = Shop::new();
     shop.define_task("a", |_| {});
     let mut builder = Builder { steps: vec![None] };
-    let first = builder.way(nodes, None, None);
+    let first = builder.way(nodes, None);
     builder.steps[0] = Some(Step { next: first, ..step("start", Op::Noop, json!({})) });
     shop.define(plan("wf", builder.steps.into_iter().flatten().map(Arc::new).collect()));
     let flow = shop.start("wf", json!({}));

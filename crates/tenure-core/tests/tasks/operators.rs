@@ -1,17 +1,17 @@
-//! T5: choices, forks, joins, loops, workflows inside workflows, waits and ends.
+//! T5: choices, forks, joins, workflows inside workflows, waits and ends.
 
 use serde_json::{Value, json};
 use tenure_core::flow::command::Answer;
-use tenure_core::flow::{Branch, Choice, FlowStatus, Looping, Op, Step, SubFlow};
+use tenure_core::flow::{Branch, Choice, FlowStatus, Op, Step, SubFlow};
 use tenure_core::task::Status;
 
 use crate::shop::{Shop, end, line, plan, step, work};
 
-fn follow(step: Step, next: Option<u32>) -> std::sync::Arc<Step> {
+pub(crate) fn follow(step: Step, next: Option<u32>) -> std::sync::Arc<Step> {
     Step { next, ..step }.into()
 }
 
-fn shop() -> Shop {
+pub(crate) fn shop() -> Shop {
     let mut shop = Shop::new();
     for name in ["a", "b", "c", "d"] {
         shop.define_task(name, |rules| rules.retry.max_attempts = 1);
@@ -19,7 +19,7 @@ fn shop() -> Shop {
     shop
 }
 
-fn run(shop: &mut Shop, name: &str) {
+pub(crate) fn run(shop: &mut Shop, name: &str) {
     let task = shop.poll(name, "w").unwrap_or_else(|| panic!("{name} is not there"));
     shop.update(task.task.id, "w", end(Status::Completed, json!({ "did": &*task.task.reference })));
 }
@@ -104,56 +104,6 @@ fn t5_one_failed_way_of_a_fork_ends_the_run_unless_it_is_optional() {
 }
 
 #[test]
-fn t5_a_loop_over_items_makes_a_round_for_each_with_its_own_tasks() {
-    let mut shop = shop();
-    let each = step("a", Op::Work, json!({ "item": "${l.output.loopItem}" }));
-    let until = Looping::Items(json!("${workflow.input.list}").into());
-    let steps = vec![
-        follow(step("l", Op::Loop { body: 1, until }, json!({})), Some(2)),
-        std::sync::Arc::new(Step { inside: Some(0), ..each }),
-        follow(step("d", Op::Work, json!({ "rounds": "${l.output.iteration}", "last": "${a.output.did}" })), None),
-    ];
-    shop.define(plan("wf", steps));
-    let flow = shop.start("wf", json!({ "list": ["x", "y"] }));
-    for (round, item) in [(1, "x"), (2, "y")] {
-        let a = shop.poll("a", "w").unwrap();
-        assert_eq!((&*a.task.reference, a.task.iteration), (&*format!("a__{round}"), round));
-        assert_eq!(a.task.input.get(), json!({ "item": item }).to_string());
-        shop.update(a.task.id, "w", end(Status::Completed, json!({ "did": round })));
-        shop.restart();
-    }
-    let d = shop.poll("d", "w").expect("the loop is over");
-    assert_eq!(d.task.input.get(), r#"{"last":2,"rounds":2}"#);
-    shop.done(d.task.id, "w");
-    let empty = shop.start("wf", json!({ "list": [] }));
-    run(&mut shop, "d");
-    assert_eq!((shop.status(flow), shop.status(empty)), (FlowStatus::Completed, FlowStatus::Completed));
-}
-
-#[test]
-fn t5_a_loop_asks_its_condition_after_each_round() {
-    let mut shop = shop();
-    let until = Looping::While("$.l.iteration < 3".into());
-    let steps = vec![
-        follow(step("l", Op::Loop { body: 1, until }, json!({ "limit": 3 })), None),
-        std::sync::Arc::new(Step { inside: Some(0), ..work("a") }),
-    ];
-    shop.define(plan("wf", steps));
-    let flow = shop.start("wf", json!({}));
-    for round in 1..=3 {
-        run(&mut shop, "a");
-        shop.restart();
-        shop.evaluate(|asked| {
-            assert_eq!(asked["expression"], "$.l.iteration < 3");
-            assert_eq!((&asked["input"]["l"]["iteration"], &asked["input"]["limit"]), (&json!(round), &json!(3)));
-            Answer::Value(json!(round < 3))
-        });
-    }
-    let output: Value = serde_json::from_str(shop.archived(flow).tasks[0].output.get()).unwrap();
-    assert_eq!(output["3"], json!({ "a": { "did": "a__3" } }));
-}
-
-#[test]
 fn t5_the_ways_of_a_fork_can_be_worked_out_while_running() {
     let mut shop = shop();
     let steps = vec![
@@ -218,22 +168,6 @@ fn t5_a_workflow_that_runs_itself_ends_at_its_depth() {
     let flow = shop.start("self", json!({}));
     shop.after(100);
     assert_eq!(shop.status(flow), FlowStatus::Failed);
-}
-
-#[test]
-fn t5_a_long_loop_that_no_worker_slows_down_does_not_hold_others_up() {
-    let mut shop = shop();
-    let list: Vec<u32> = (0..1_200).collect();
-    let steps = vec![
-        follow(step("l", Op::Loop { body: 1, until: Looping::Items(json!(list).into()) }, json!({})), None),
-        std::sync::Arc::new(Step { inside: Some(0), ..step("n", Op::Noop, json!({})) }),
-    ];
-    shop.define(plan("wf", steps));
-    let flow = shop.start("wf", json!({}));
-    let tasks = shop.view(flow).tasks.len();
-    assert!(tasks < 1_100, "{tasks} tasks in one turn");
-    shop.after(10);
-    assert_eq!(shop.status(flow), FlowStatus::Completed, "and the rest follows");
 }
 
 #[test]

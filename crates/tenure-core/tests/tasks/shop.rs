@@ -214,7 +214,6 @@ pub fn step(reference: &str, op: Op, input: Value) -> Step {
         op,
         input: input.into(),
         next: None,
-        inside: None,
         optional: false,
         permissive: false,
         delay_s: 0,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Request, Server};
+use crate::harness::{Answer, PATIENCE, Request, Server};
 
 impl Server {
     /// Registers a workflow of this one task and starts it.
@@ -163,6 +163,46 @@ async fn an_exclusive_join_goes_on_with_the_one_way_that_was_taken() {
     server.update("/api/tasks", &task, json!({ "status": "COMPLETED", "outputData": { "by": "right" } })).await;
     let last = server.poll("a", "w").await;
     assert_eq!((&last["referenceTaskName"], &last["inputData"]["got"]), (&json!("last"), &json!("right")));
+}
+
+#[tokio::test]
+async fn a_do_while_inside_a_do_while_runs_also_in_a_fork_and_a_switch_of_it() {
+    let server = Server::start().await;
+    let inner = json!({ "name": "inner", "taskReferenceName": "inner", "type": "DO_WHILE",
+        "loopCondition": "$.inner['iteration'] < $.max", "inputParameters": { "max": "${workflow.input.max}" },
+        "loopOver": [{ "name": "a", "taskReferenceName": "a" }] });
+    let switch = json!({ "name": "s", "taskReferenceName": "s", "type": "SWITCH", "expression": "way",
+        "inputParameters": { "way": "deep" }, "decisionCases": { "deep": [inner] } });
+    let flow = json!({ "name": "nested", "outputParameters": { "all": "${outer.output}" }, "tasks": [
+        { "name": "outer", "taskReferenceName": "outer", "type": "DO_WHILE", "loopCondition": "$.outer.iteration < 2",
+          "loopOver": [
+            { "name": "f", "taskReferenceName": "f", "type": "FORK_JOIN",
+              "forkTasks": [[switch], [{ "name": "b", "taskReferenceName": "b" }]] },
+            { "name": "j", "taskReferenceName": "j", "type": "JOIN", "joinOn": ["inner", "b"] },
+          ] },
+    ] });
+    assert_eq!(server.post("/api/metadata/workflow", flow).await.status, 200);
+    let started = server.post("/api/workflow", json!({ "name": "nested", "input": { "max": 2 } })).await;
+    let id = String::from_utf8(started.body).unwrap();
+    let mut names = Vec::new();
+    for name in ["a", "b", "a", "b", "a", "a"] {
+        // A condition is worked out beside the ledger: the poll waits for it.
+        let polled = server.get(&format!("/api/tasks/poll/batch/{name}?workerid=w&timeout=5000")).await.json();
+        let task = &polled[0];
+        names.push(task["referenceTaskName"].as_str().unwrap().to_owned());
+        server.update("/api/tasks", task, json!({ "status": "COMPLETED", "outputData": { "n": names.len() } })).await;
+    }
+    assert_eq!(names, ["a__1__1", "b__1", "a__1__2", "b__2", "a__2__1", "a__2__2"]);
+    let path = format!("/api/workflow/{id}");
+    let over = async {
+        while server.get(&path).await.json()["status"] != "COMPLETED" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, over).await.expect("it completes");
+    let all = server.get(&path).await.json()["output"]["all"].clone();
+    assert_eq!((&all["iteration"], &all["2"]["inner"]["2"]["a"]["n"]), (&json!(2), &json!(6)), "{all}");
+    assert_eq!(all["1"]["j"]["b"]["n"], 2, "{all}");
 }
 
 #[tokio::test]

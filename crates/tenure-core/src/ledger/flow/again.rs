@@ -1,6 +1,7 @@
 //! Owns bringing a run back after its end: retry its failed tasks, restart it, or run it again from one of its tasks.
 //!
-//! A task that is run again is a new task: the late word of a former attempt is about another one.
+//! A task that is run again is a new task: the late word of a former attempt is about another one. A loop around it goes on in
+//! the round where it was; nobody ever held it.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use crate::change::{Change, Record, RecordKind};
 use crate::command::Command;
 use crate::event::EventKind;
 use crate::flow::command::{Again, FlowRefusal, Revive, Which};
-use crate::flow::{Archived, Flow, FlowStatus, Live, Plan};
+use crate::flow::{Archived, Flow, FlowStatus, Live, Op, Plan};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::deadlines::Due;
 use crate::ledger::flow::schedule::Round;
@@ -103,13 +104,20 @@ impl Ledger {
             return Err(FlowRefusal::NothingFailed(id));
         }
         // Those that will be tried again still have something coming; the rest keeps what it was.
-        let again: Vec<TaskId> = archived.tasks.iter().filter(|task| unfinished(task)).map(|task| task.id).collect();
+        let (mut again, mut loops) = (Vec::new(), Vec::new());
         for task in &mut archived.tasks {
-            task.executed = task.executed || !again.contains(&task.id);
-            if again.contains(&task.id) {
+            task.executed = task.executed || !unfinished(task);
+            if !unfinished(task) {
+                continue;
+            }
+            // A new attempt has its own time; the first schedule counts from here too.
+            task.first_scheduled_at = turn.now();
+            if task.status == Status::Canceled && is_loop(&plan, task) {
+                loops.push(task.id);
+                reopen(task);
+            } else {
                 task.executed = false;
-                // A new attempt has its own time; the first schedule counts from here too.
-                task.first_scheduled_at = turn.now();
+                again.push(task.id);
             }
         }
         self.bring_back(turn, archived, plan);
@@ -117,6 +125,10 @@ impl Ledger {
             let parent = self.tasks.all.get(&task).and_then(|task| task.parent());
             self.schedule_again(turn, task, 0);
             self.count_looked_at(id, parent);
+        }
+        for around in loops {
+            self.watch_task(around);
+            self.end_round_if_done(turn, id, around);
         }
         Ok(id)
     }
@@ -160,17 +172,23 @@ impl Ledger {
         let start = archived.tasks.iter().position(|task| task.id == from).ok_or_else(no_such)?;
         let (step, round) = archived.tasks.get(start).map(|task| (task.step, Round::of(task))).ok_or_else(no_such)?;
         archived.tasks.truncate(start);
-        for task in &mut archived.tasks {
-            // What stood open beside it, like the join or the loop around it, goes on.
-            let was_canceled = task.status == Status::Canceled;
-            if was_canceled {
-                task.status = Status::InProgress;
-                (task.ended_at, task.executed) = (None, false);
-            } else {
-                task.executed = true;
+        let mut rounds: Vec<Round> = round.into_iter().collect();
+        // A loop stands before what is inside it.
+        for task in archived.tasks.iter_mut().rev() {
+            task.executed = true;
+            let is_around = rounds.last().is_some_and(|round| round.parent == task.id);
+            if is_around {
+                rounds.extend(Round::of(task));
+            }
+            // What stood open beside it, like a join, goes on.
+            if is_around || task.status == Status::Canceled {
+                reopen(task);
             }
         }
         self.bring_back(turn, archived, plan);
+        for round in rounds {
+            self.enter_round(round.parent, round.iteration);
+        }
         self.schedule(turn, id, step, round);
         if let (Some(input), Some(task)) = (input, self.flows.get(id).and_then(|flow| flow.live.tasks.last().copied()))
             && let Some(task) = self.tasks.all.get_mut(&task)
@@ -178,5 +196,18 @@ impl Ledger {
             task.input = input;
         }
         Ok(id)
+    }
+}
+
+fn is_loop(plan: &Plan, task: &Task) -> bool {
+    plan.steps.get(task.step as usize).is_some_and(|step| matches!(step.op, Op::Loop { .. }))
+}
+
+/// Takes the end of a task back.
+fn reopen(task: &mut Task) {
+    task.status = Status::InProgress;
+    (task.ended_at, task.executed) = (None, false);
+    if let Some(extra) = &mut task.extra {
+        extra.reason = None;
     }
 }

@@ -70,7 +70,7 @@ impl Ledger {
             let last = self.tasks_of(flow.id).filter(|task| task.status.is_over()).last();
             return last.map_or_else(empty_object, |task| task.output.clone());
         };
-        let scope = FlowScope { ledger: self, flow, task: None, iteration: 0 };
+        let scope = FlowScope { ledger: self, flow, task: None, suffix: String::new() };
         template.fill(&scope).unwrap_or_else(|too_large| to_json(&json!({ "error": too_large.to_string() })))
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::flow::Op;
 use crate::id::{FlowId, TaskId};
-use crate::ledger::flow::scope::in_round;
+use crate::ledger::flow::schedule::Round;
 use crate::ledger::tasks::Ends;
 use crate::ledger::{Ledger, Turn};
 use crate::task::{Json, Status, Task, to_json, to_value};
@@ -31,11 +31,12 @@ impl Ledger {
     pub(crate) fn look_at_join(&mut self, turn: &mut Turn<'_>, id: TaskId, done: &mut usize) -> bool {
         let Some(task) = self.tasks.all.get(&id).filter(|task| !task.status.is_over()) else { return true };
         let Some(step) = self.step_of(task).cloned() else { return true };
+        let round = (task.flow, &*self.suffix_of(Round::of(task)));
         let ends = match &step.op {
-            Op::ExclusiveJoin { on, default } => self.first_of(task, on, default),
+            Op::ExclusiveJoin { on, default } => self.first_of(round, on, default),
             Op::Join { on } => {
                 let dynamic = task.extra.as_ref().and_then(|extra| extra.joined.clone());
-                self.all_of(task, dynamic.as_deref().unwrap_or(on), done)
+                self.all_of(round, dynamic.as_deref().unwrap_or(on), done)
             }
             _ => return true,
         };
@@ -47,16 +48,16 @@ impl Ledger {
     }
 
     /// The end of a join whose steps have all been looked at.
-    fn all_of(&self, join: &Task, on: &[Arc<str>], done: &mut usize) -> Option<Ends> {
+    fn all_of(&self, round: (FlowId, &str), on: &[Arc<str>], done: &mut usize) -> Option<Ends> {
         while let Some(reference) = on.get(*done) {
-            self.awaited(join, reference).filter(|task| task.executed)?;
+            self.awaited(round, reference).filter(|task| task.executed)?;
             *done += 1;
         }
         let mut output = Map::new();
         let mut status = Status::Completed;
         let mut reasons = Vec::new();
         for reference in on {
-            let Some(task) = self.awaited(join, reference) else { continue };
+            let Some(task) = self.awaited(round, reference) else { continue };
             output.insert(reference.to_string(), to_value(&task.output));
             if !task.status.is_success() {
                 status = Status::Failed;
@@ -70,12 +71,12 @@ impl Ledger {
     }
 
     /// The end of a join that waits for the first of its steps; the defaults count if none of them was ever scheduled.
-    fn first_of(&self, join: &Task, on: &[Arc<str>], default: &[Arc<str>]) -> Option<Ends> {
-        let is_open = |reference: &Arc<str>| self.awaited(join, reference).is_some_and(|task| !task.executed);
+    fn first_of(&self, round: (FlowId, &str), on: &[Arc<str>], default: &[Arc<str>]) -> Option<Ends> {
+        let is_open = |reference: &Arc<str>| self.awaited(round, reference).is_some_and(|task| !task.executed);
         if on.iter().any(is_open) {
             return None;
         }
-        let ran = |reference: &Arc<str>| self.awaited(join, reference).filter(|task| task.executed);
+        let ran = |reference: &Arc<str>| self.awaited(round, reference).filter(|task| task.executed);
         let found = on.iter().rev().find_map(ran).or_else(|| default.iter().find_map(ran))?;
         let output: Json = found.output.clone();
         let status = if found.status.is_success() { Status::Completed } else { Status::Failed };
@@ -83,12 +84,10 @@ impl Ledger {
     }
 
     /// The latest task of a step that a join waits for, in the same round.
-    fn awaited(&self, join: &Task, reference: &str) -> Option<&Task> {
-        let flow = self.flows.get(join.flow)?;
-        let id = match join.iteration {
-            0 => flow.task_of(reference)?,
-            round => flow.task_of(&in_round(reference, round))?,
-        };
+    fn awaited(&self, (flow, suffix): (FlowId, &str), reference: &str) -> Option<&Task> {
+        let flow = self.flows.get(flow)?;
+        let id =
+            if suffix.is_empty() { flow.task_of(reference) } else { flow.task_of(&format!("{reference}{suffix}")) }?;
         self.tasks.all.get(&id).map(|task| &**task)
     }
 }

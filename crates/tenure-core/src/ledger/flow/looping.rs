@@ -1,6 +1,7 @@
 //! Owns loops: rounds of one way, each with its own tasks, until a script or a list says that it is enough.
 //!
-//! The output of the loop has one field for each round, `iteration`, and the present item of its list.
+//! The output of the loop has one field for each round, `iteration`, and the present item of its list. The list is read once,
+//! when the loop begins: what its own steps do to it changes nothing. A loop can be inside a loop.
 
 use serde_json::{Map, Value};
 
@@ -18,22 +19,32 @@ use crate::task::{Status, to_json, to_value};
 impl Ledger {
     pub(crate) fn begin_loop(&mut self, turn: &mut Turn<'_>, id: TaskId, body: u32, until: &Looping) {
         if let Looping::Items(_) = until {
-            match self.items_of(id) {
-                None => return self.fail(turn, id, "the items of the loop are not a list"),
-                Some(items) if items.is_empty() => {
-                    return self.complete(turn, id, Some(to_json(&serde_json::json!({ "iteration": 0 }))));
-                }
-                Some(_) => {}
+            let Some(items) = self.items_of(id) else {
+                return self.fail(turn, id, "the items of the loop are not a list");
+            };
+            if items.is_empty() {
+                return self.complete(turn, id, Some(to_json(&serde_json::json!({ "iteration": 0 }))));
+            }
+            if let Some(task) = self.tasks.all.get_mut(&id) {
+                task.extra_mut().items = Some(to_json(&Value::Array(items)));
             }
         }
         self.begin_round(turn, id, body, 1);
     }
 
     fn begin_round(&mut self, turn: &mut Turn<'_>, id: TaskId, body: u32, iteration: u32) {
+        self.enter_round(id, iteration);
+        let Some(flow) = self.tasks.all.get(&id).map(|task| task.flow) else { return };
+        self.watch_task(id);
+        self.schedule(turn, flow, body, Some(Round { parent: id, iteration }));
+    }
+
+    /// Makes a round the present one, and forgets what came of it and of those after it.
+    pub(crate) fn enter_round(&mut self, id: TaskId, iteration: u32) {
         let items = self.items_of(id);
         let Some(task) = self.tasks.all.get_mut(&id) else { return };
-        let flow = task.flow;
         let mut output = fields(to_value(&task.output));
+        output.retain(|field, _| field.parse::<u32>().map_or(true, |round| round < iteration));
         output.insert("iteration".into(), iteration.into());
         if let Some(items) = items {
             let item = items.into_iter().nth(iteration as usize - 1).unwrap_or_default();
@@ -43,20 +54,23 @@ impl Ledger {
         task.output = to_json(&Value::Object(output));
         task.iteration = iteration;
         self.touch(id);
-        self.watch_task(id);
-        self.schedule(turn, flow, body, Some(Round { parent: id, iteration }));
     }
 
-    /// The list that a loop goes through.
+    /// The list that a loop goes through: the one it began with, or what it would begin with now.
     fn items_of(&self, id: TaskId) -> Option<Vec<Value>> {
         let task = self.tasks.all.get(&id)?;
         let flow = self.flows.get(task.flow)?;
         let step = flow.step(task.step)?;
         let Op::Loop { until: Looping::Items(items), .. } = &step.op else { return None };
-        match fill(items.value(), &FlowScope { ledger: self, flow, task: Some(id), iteration: 0 }) {
-            Ok(Value::Array(items)) => Some(items),
-            _ => None,
-        }
+        let kept = task.extra.as_ref().and_then(|extra| extra.items.as_deref());
+        let items = match kept {
+            Some(kept) => to_value(kept),
+            None => {
+                let suffix = self.suffix_of(Round::of(task));
+                fill(items.value(), &FlowScope { ledger: self, flow, task: Some(id), suffix }).ok()?
+            }
+        };
+        if let Value::Array(items) = items { Some(items) } else { None }
     }
 
     /// Ends a round of which nothing is left to do.
@@ -69,7 +83,7 @@ impl Ledger {
         let Some(step) = found.step(task.step).cloned() else { return };
         let Op::Loop { body, until } = &step.op else { return };
         let iteration = task.iteration;
-        let round = self.outputs_of_round(flow, id, iteration);
+        let round = self.outputs_of_round(flow, Round { parent: id, iteration });
         let Some(task) = self.tasks.all.get_mut(&id) else { return };
         let mut output = fields(to_value(&task.output));
         output.insert(iteration.to_string(), Value::Object(round.clone()));
@@ -103,9 +117,8 @@ impl Ledger {
         }
     }
 
-    fn outputs_of_round(&self, flow: FlowId, id: TaskId, iteration: u32) -> Map<String, Value> {
-        let in_round = |task: &&crate::task::Task| task.parent() == Some(id) && task.iteration == iteration;
-        let tasks = self.tasks_of(flow).filter(in_round).filter(|task| !task.retried);
+    fn outputs_of_round(&self, flow: FlowId, round: Round) -> Map<String, Value> {
+        let tasks = self.tasks_of(flow).filter(|task| Round::of(task) == Some(round) && !task.retried);
         let outputs = tasks.filter_map(|task| {
             let step = self.step_of(task)?;
             Some((step.reference.to_string(), to_value(&task.output)))

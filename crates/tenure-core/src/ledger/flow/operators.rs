@@ -168,8 +168,7 @@ impl Ledger {
             for step in way {
                 at += 1;
                 let next = (at < end).then_some(at);
-                let inside = round.and(Some(0));
-                added.push(Arc::new(Step { next, inside, ..self.fix_step(&step) }));
+                added.push(Arc::new(Step { next, ..self.fix_step(&step) }));
             }
         }
         if let Some(flow) = self.flows.get_mut(flow) {
@@ -191,7 +190,7 @@ impl Ledger {
         let Some(join) = self.tasks.all.get(&id) else { return };
         let is_fork = |task: &&Task| {
             let step = self.step_of(task);
-            step.is_some_and(|step| step.next == Some(join.step)) && task.iteration == join.iteration
+            step.is_some_and(|step| step.next == Some(join.step)) && Round::of(task) == Round::of(join)
         };
         let fork = self.tasks_of(join.flow).filter(is_fork).last();
         let joined = fork.and_then(|fork| fork.extra.as_ref()?.joined.clone());

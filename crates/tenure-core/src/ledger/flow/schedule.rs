@@ -7,7 +7,7 @@ use crate::flow::{Flow, FlowStatus, Op, Step};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::flow::define::with_retries;
 use crate::ledger::flow::end::FlowEnds;
-use crate::ledger::flow::scope::{FlowScope, in_round};
+use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::flow::start::{Absent, with_defaults};
 use crate::ledger::tasks::Ends;
 use crate::ledger::{Ledger, Turn};
@@ -17,7 +17,7 @@ use crate::task::{Extra, Json, Status, Task, TaskRules, empty_object, to_value};
 use crate::{Timestamp, Token};
 
 /// A round of a loop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Round {
     /// The loop's task.
     pub(crate) parent: TaskId,
@@ -28,7 +28,9 @@ pub(crate) struct Round {
 impl Round {
     /// The round a task is in.
     pub(crate) fn of(task: &Task) -> Option<Round> {
-        Some(Round { parent: task.parent()?, iteration: task.iteration })
+        let extra = task.extra.as_ref()?;
+        let iteration = if extra.outer_round > 0 { extra.outer_round } else { task.iteration };
+        Some(Round { parent: extra.parent?, iteration })
     }
 }
 
@@ -37,7 +39,9 @@ impl Ledger {
     pub(crate) fn schedule(&mut self, turn: &mut Turn<'_>, flow: FlowId, index: u32, round: Option<Round>) {
         let Some(found) = self.flows.get(flow).filter(|flow| !flow.status.is_over()) else { return };
         let Some(step) = found.step(index).cloned() else { return };
-        let reference = reference_of(&step, round);
+        let suffix = self.suffix_of(round);
+        let reference =
+            if suffix.is_empty() { step.reference.clone() } else { format!("{}{suffix}", step.reference).into() };
         let skipped = found.task_of(&reference).and_then(|id| self.tasks.all.get(&id));
         if skipped.is_some_and(|task| task.status == Status::Skipped) {
             if let Some(next) = step.next {
@@ -51,7 +55,7 @@ impl Ledger {
             return;
         }
         let id = TaskId::from(self.next_token());
-        let filled = self.input_for(flow, &step.input, Some(id), round);
+        let filled = self.input_for(flow, &step.input, id, suffix);
         let input = filled.as_ref().map_or_else(|_| empty_object(), Clone::clone);
         let task = self.new_task(turn, id, flow, (index, &step, reference), round, input);
         self.add_task(task);
@@ -67,12 +71,11 @@ impl Ledger {
         &self,
         flow: FlowId,
         template: &Template,
-        task: Option<TaskId>,
-        round: Option<Round>,
+        task: TaskId,
+        suffix: String,
     ) -> Result<Json, crate::flow::template::TooLarge> {
         let Some(flow) = self.flows.get(flow) else { return Ok(empty_object()) };
-        let iteration = round.map_or(0, |round| round.iteration);
-        template.fill(&FlowScope { ledger: self, flow, task, iteration })
+        template.fill(&FlowScope { ledger: self, flow, task: Some(task), suffix })
     }
 
     pub(crate) fn new_task(
@@ -85,7 +88,9 @@ impl Ledger {
         input: Json,
     ) -> Box<Task> {
         let defaults = step.rules.as_ref().and_then(|rules| rules.defaults.as_ref()).map(|defaults| &defaults.0);
-        let extra = round.map(|round| Box::new(Extra { parent: Some(round.parent), ..Extra::default() }));
+        let in_round = round.map_or(0, |round| round.iteration);
+        let (iteration, outer_round) = if matches!(step.op, Op::Loop { .. }) { (0, in_round) } else { (in_round, 0) };
+        let extra = round.map(|round| Extra { parent: Some(round.parent), outer_round, ..Extra::default() });
         let found = self.flows.get_mut(flow);
         let (seq, priority) = found.map_or((0, 0), |flow| {
             flow.last_seq += 1;
@@ -105,7 +110,7 @@ impl Ledger {
             output: empty_object(),
             retries: 0,
             polls: 0,
-            iteration: round.map_or(0, |round| round.iteration),
+            iteration,
             scheduled_at: turn.now(),
             visible_at: turn.now(),
             first_scheduled_at: turn.now(),
@@ -117,7 +122,7 @@ impl Ledger {
             token: None,
             executed: false,
             retried: false,
-            extra,
+            extra: extra.map(Box::new),
             is_queued: false,
             is_stored: false,
         })
@@ -189,12 +194,13 @@ impl Ledger {
         let before = self.tasks.all.get(&old)?;
         let step = self.step_of(before)?.clone();
         let (flow, round) = (before.flow, Round::of(before));
-        let filled = self.input_for(flow, &step.input, Some(id), round);
+        let filled = self.input_for(flow, &step.input, id, self.suffix_of(round));
         let before = self.tasks.all.get_mut(&old)?;
         before.retried = true;
         let mut extra = before.extra.clone().unwrap_or_default();
         extra.retry_of = Some(old);
-        (extra.child, extra.logs, extra.alerted.attempt, extra.alerted.poll) = (None, Vec::new(), false, false);
+        (extra.child, extra.items, extra.logs) = (None, None, Vec::new());
+        (extra.alerted.attempt, extra.alerted.poll) = (false, false);
         let seq = self.flows.get_mut(flow).map_or(0, |flow| {
             flow.last_seq += 1;
             flow.last_seq
@@ -235,14 +241,6 @@ impl Ledger {
 }
 
 const NO_DOMAIN: &str = "NO_DOMAIN";
-
-/// The name of a step in this run.
-pub(crate) fn reference_of(step: &Step, round: Option<Round>) -> Arc<str> {
-    match round {
-        Some(round) => in_round(&step.reference, round.iteration).into(),
-        None => step.reference.clone(),
-    }
-}
 
 /// A little chance that needs none: what differs between tasks, spread over a range.
 pub(crate) fn jitter(seed: Token, at: Timestamp, max_ms: u64) -> u64 {

@@ -8,6 +8,7 @@ use crate::flow::Flow;
 use crate::flow::template::Scope;
 use crate::id::TaskId;
 use crate::ledger::Ledger;
+use crate::ledger::flow::schedule::Round;
 use crate::task::{Task, to_value};
 
 const FLOW_FIELDS: [&str; 12] = [
@@ -52,14 +53,20 @@ pub(crate) struct FlowScope<'a> {
     pub(crate) flow: &'a Flow,
     /// The task that is being made, if one is.
     pub(crate) task: Option<TaskId>,
-    /// The round of the loop it is in.
-    pub(crate) iteration: u32,
+    /// What stands behind the names of the tasks around it ([`Ledger::suffix_of`]).
+    pub(crate) suffix: String,
 }
 
 impl FlowScope<'_> {
+    /// The task of a step: of the present round of the nearest loop that has one, or else the latest.
     fn task(&self, root: &str) -> Option<&Task> {
-        let here = (self.iteration > 0).then(|| self.flow.task_of(&in_round(root, self.iteration))).flatten();
-        self.ledger.tasks.all.get(&here.or_else(|| self.flow.task_of(root))?).map(|task| &**task)
+        let mut suffix = self.suffix.as_str();
+        loop {
+            if let Some(id) = self.flow.task_of(&format!("{root}{suffix}")) {
+                return self.ledger.tasks.all.get(&id).map(|task| &**task);
+            }
+            (suffix, _) = suffix.rsplit_once(BEFORE_ROUND)?;
+        }
     }
 
     fn of_flow(&self, field: &str) -> Option<Value> {
@@ -127,7 +134,14 @@ impl Scope for FlowScope<'_> {
     }
 }
 
-/// The name of a step in a round of its loop.
-pub(crate) fn in_round(reference: &str, iteration: u32) -> String {
-    format!("{reference}__{iteration}")
+/// What stands before the number of a round in the name of a task.
+const BEFORE_ROUND: &str = "__";
+
+impl Ledger {
+    /// What stands behind the names of the tasks of a round: the rounds of all loops around them, the outermost first.
+    pub(crate) fn suffix_of(&self, round: Option<Round>) -> String {
+        let Some(round) = round else { return String::new() };
+        let outer = self.tasks.all.get(&round.parent).and_then(|around| Round::of(around));
+        format!("{}{BEFORE_ROUND}{}", self.suffix_of(outer), round.iteration)
+    }
 }

@@ -8,6 +8,7 @@ use crate::flow::{FlowStatus, Parent, SubFlow};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::flow::end::FlowEnds;
 use crate::ledger::flow::operators::fields;
+use crate::ledger::flow::schedule::Round;
 use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::tasks::Ends;
 use crate::ledger::{Ledger, Turn};
@@ -22,7 +23,7 @@ impl Ledger {
             let reason = format!("workflows inside workflows are limited to a depth of {FLOW_DEPTH_MAX}");
             return self.fail(turn, id, reason);
         }
-        let scope = FlowScope { ledger: self, flow, task: Some(id), iteration: task.iteration };
+        let scope = FlowScope { ledger: self, flow, task: Some(id), suffix: self.suffix_of(Round::of(task)) };
         let name = match fill(&Value::from(&*sub.name), &scope) {
             Ok(Value::String(name)) => name,
             _ => return self.fail(turn, id, "the name of the workflow to run is not a text"),

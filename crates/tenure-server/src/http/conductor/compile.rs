@@ -90,7 +90,7 @@ fn plan_at(document: &Value, depth: usize) -> Result<Plan, Fault> {
         return Err(wrong("tasks", "a workflow has at least one task"));
     }
     let mut compiler = Compiler { steps: Vec::new(), names: HashSet::new(), depth };
-    compiler.way(&doc.tasks, None, Place { inside: None, path: "tasks" })?;
+    compiler.way(&doc.tasks, None, "tasks")?;
     let timeout_s = doc.timeout_seconds.unwrap_or(0);
     let timeout_s = u64::try_from(timeout_s).map_err(|_| wrong("timeoutSeconds", "is not negative"))?;
     let timeout_ends = match doc.timeout_policy.as_deref() {
@@ -122,7 +122,7 @@ fn plan_at(document: &Value, depth: usize) -> Result<Plan, Fault> {
 /// The steps of a fork's way that is worked out while running: one step, that no other step is inside of.
 pub(super) fn lone_step(document: &Value, input: Option<&Value>) -> Result<Step, Fault> {
     let mut compiler = Compiler { steps: Vec::new(), names: HashSet::new(), depth: 0 };
-    compiler.way(std::slice::from_ref(document), None, Place { inside: None, path: "forkTasks" })?;
+    compiler.way(std::slice::from_ref(document), None, "forkTasks")?;
     let mut steps = compiler.steps.into_iter().flatten();
     let (Some(mut step), None) = (steps.next(), steps.next()) else {
         return Err(wrong("forkTasks", "a task of a dynamic fork has no tasks inside it; use a SUB_WORKFLOW"));
@@ -142,30 +142,23 @@ struct Compiler {
     depth: usize,
 }
 
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    inside: Option<u32>,
-    path: &'a str,
-}
-
 impl Compiler {
     /// Compiles tasks that follow each other; `after` is what follows the last. Returns the first.
-    fn way(&mut self, tasks: &[Value], after: Option<u32>, place: Place<'_>) -> Result<Option<u32>, Fault> {
+    fn way(&mut self, tasks: &[Value], after: Option<u32>, place: &str) -> Result<Option<u32>, Fault> {
         self.depth += 1;
         if self.depth > NESTING_MAX {
-            return Err(wrong(place.path, format!("tasks inside tasks are limited to a depth of {NESTING_MAX}")));
+            return Err(wrong(place, format!("tasks inside tasks are limited to a depth of {NESTING_MAX}")));
         }
         let first = self.steps.len();
         if first + tasks.len() > STEPS_PER_PLAN_MAX {
-            return Err(wrong(place.path, format!("a workflow has at most {STEPS_PER_PLAN_MAX} tasks")));
+            return Err(wrong(place, format!("a workflow has at most {STEPS_PER_PLAN_MAX} tasks")));
         }
         self.steps.resize_with(first + tasks.len(), || None);
         for (at, task) in tasks.iter().enumerate() {
-            let index = (first + at) as u32;
-            let next = if at + 1 < tasks.len() { Some(index + 1) } else { after };
-            let path = format!("{}[{at}]", place.path);
+            let next = if at + 1 < tasks.len() { Some((first + at + 1) as u32) } else { after };
+            let path = format!("{place}[{at}]");
             let follower = tasks.get(at + 1);
-            let step = self.step(task, index, next, follower, Place { path: &path, ..place })?;
+            let step = self.step(task, next, follower, &path)?;
             if let Some(slot) = self.steps.get_mut(first + at) {
                 *slot = Some(step);
             }
@@ -174,16 +167,9 @@ impl Compiler {
         Ok((!tasks.is_empty()).then_some(first as u32))
     }
 
-    fn step(
-        &mut self,
-        task: &Value,
-        index: u32,
-        next: Option<u32>,
-        follower: Option<&Value>,
-        place: Place<'_>,
-    ) -> Result<Step, Fault> {
-        let doc: StepDoc = read(task, place.path)?;
-        let path = |field: &str| format!("{}.{field}", place.path);
+    fn step(&mut self, task: &Value, next: Option<u32>, follower: Option<&Value>, place: &str) -> Result<Step, Fault> {
+        let doc: StepDoc = read(task, place)?;
+        let path = |field: &str| format!("{place}.{field}");
         let reference = doc.task_reference_name.clone().unwrap_or_default();
         if let Some(why) = bad_name(&reference) {
             return Err(wrong(&path("taskReferenceName"), why));
@@ -196,7 +182,7 @@ impl Compiler {
         if let Some(why) = bad_name(&name) {
             return Err(wrong(&path("name"), why));
         }
-        let op = self.op(&kind, &doc, (index, next, follower), place)?;
+        let op = self.op(&kind, &doc, (next, follower), place)?;
         let input = doc.input_parameters.unwrap_or_else(|| Value::Object(Default::default()));
         if !input.is_object() {
             return Err(wrong(&path("inputParameters"), "is an object"));
@@ -210,7 +196,6 @@ impl Compiler {
             op,
             input: input.into(),
             next,
-            inside: place.inside,
             optional: doc.optional.unwrap_or(false),
             permissive: doc.permissive.unwrap_or(false),
             delay_s,
@@ -224,10 +209,10 @@ impl Compiler {
         &mut self,
         kind: &str,
         doc: &StepDoc,
-        (index, next, follower): (u32, Option<u32>, Option<&Value>),
-        place: Place<'_>,
+        (next, follower): (Option<u32>, Option<&Value>),
+        place: &str,
     ) -> Result<Op, Fault> {
-        let path = |field: &str| format!("{}.{field}", place.path);
+        let path = |field: &str| format!("{place}.{field}");
         let names = |list: &Option<Vec<String>>| list.iter().flatten().map(|name| Arc::from(name.as_str())).collect();
         Ok(match kind {
             "SIMPLE" | "USER_DEFINED" => Op::Work,
@@ -241,7 +226,7 @@ impl Compiler {
                 let mut ways = Vec::new();
                 for (at, way) in doc.fork_tasks.iter().flatten().enumerate() {
                     let inner = path(&format!("forkTasks[{at}]"));
-                    ways.extend(self.way(way, None, Place { path: &inner, ..place })?);
+                    ways.extend(self.way(way, None, &inner)?);
                 }
                 Op::Fork { ways }
             }
@@ -254,12 +239,9 @@ impl Compiler {
                 Op::ExclusiveJoin { on: names(&doc.join_on), default: names(&doc.default_exclusive_join_task) }
             }
             "DO_WHILE" => {
-                if place.inside.is_some() {
-                    return Err(wrong(place.path, "a DO_WHILE inside a DO_WHILE is not there; use a SUB_WORKFLOW"));
-                }
                 let inner = path("loopOver");
                 let body = doc.loop_over.as_deref().unwrap_or_default();
-                let first = self.way(body, None, Place { inside: Some(index), path: &inner })?;
+                let first = self.way(body, None, &inner)?;
                 let body = first.ok_or_else(|| wrong(&inner, "a loop has at least one task"))?;
                 let until = match (&doc.items, doc.loop_condition.as_deref().filter(|text| !text.is_empty())) {
                     (Some(items), _) if !items.is_null() => Looping::Items(items.clone().into()),
@@ -287,8 +269,8 @@ impl Compiler {
         })
     }
 
-    fn switch(&mut self, doc: &StepDoc, next: Option<u32>, place: Place<'_>) -> Result<Op, Fault> {
-        let path = |field: &str| format!("{}.{field}", place.path);
+    fn switch(&mut self, doc: &StepDoc, next: Option<u32>, place: &str) -> Result<Op, Fault> {
+        let path = |field: &str| format!("{place}.{field}");
         let expression = doc.expression.clone().filter(|text| !text.is_empty());
         let expression = expression.ok_or_else(|| wrong(&path("expression"), "is missing"))?;
         let by = match doc.evaluator_type.as_deref().unwrap_or("value-param") {
@@ -300,16 +282,16 @@ impl Compiler {
         for (case, way) in doc.decision_cases.iter().flatten() {
             let inner = path(&format!("decisionCases.{case}"));
             // An empty way leads on like a full one.
-            let first = self.way(way, next, Place { path: &inner, ..place })?;
+            let first = self.way(way, next, &inner)?;
             cases.push(Branch { case: case.as_str().into(), first });
         }
         let default = doc.default_case.as_deref().unwrap_or_default();
-        let default = self.way(default, next, Place { path: &path("defaultCase"), ..place })?;
+        let default = self.way(default, next, &path("defaultCase"))?;
         Ok(Op::Switch { by, cases, default })
     }
 
-    fn subflow(&mut self, doc: &StepDoc, place: Place<'_>) -> Result<Op, Fault> {
-        let path = format!("{}.subWorkflowParam", place.path);
+    fn subflow(&mut self, doc: &StepDoc, place: &str) -> Result<Op, Fault> {
+        let path = format!("{place}.subWorkflowParam");
         let sub = doc.sub_workflow_param.as_ref().ok_or_else(|| wrong(&path, "is missing"))?;
         let plan = match &sub.workflow_definition {
             Some(inline @ Value::Object(_)) => Some(Arc::new(plan_at(inline, self.depth)?)),
@@ -325,11 +307,11 @@ impl Compiler {
     }
 }
 
-fn require_join(follower: Option<&Value>, place: Place<'_>) -> Result<(), Fault> {
+fn require_join(follower: Option<&Value>, place: &str) -> Result<(), Fault> {
     let kind = follower.and_then(|task| task.get("type")).and_then(Value::as_str);
     match kind {
         Some("JOIN" | "EXCLUSIVE_JOIN") => Ok(()),
-        _ => Err(wrong(place.path, "a fork is followed by a JOIN")),
+        _ => Err(wrong(place, "a fork is followed by a JOIN")),
     }
 }
 
