@@ -11,6 +11,7 @@ use crate::agent::Agent;
 use crate::coordinator::Coordinator;
 use crate::event::{Cursor, Event};
 use crate::flow::{Archived, Flow, FlowDef, Plan};
+use crate::id::FlowId;
 use crate::intent::Intent;
 use crate::lease::{End, Lease, Resources};
 use crate::portfolio::Portfolio;
@@ -49,6 +50,8 @@ pub enum RecordKind {
     FlowDef,
     /// The workflow of a run, with the definitions it was started with.
     Plan,
+    /// The key of a run that is over.
+    FlowKey,
     /// A run that goes on.
     Flow,
     /// A task of a run that goes on.
@@ -59,7 +62,7 @@ pub enum RecordKind {
 
 impl RecordKind {
     /// All kinds.
-    pub const ALL: [RecordKind; 16] = [
+    pub const ALL: [RecordKind; 17] = [
         RecordKind::Lease,
         RecordKind::Closure,
         RecordKind::Key,
@@ -73,6 +76,7 @@ impl RecordKind {
         RecordKind::TaskDef,
         RecordKind::FlowDef,
         RecordKind::Plan,
+        RecordKind::FlowKey,
         RecordKind::Flow,
         RecordKind::Task,
         RecordKind::Archive,
@@ -99,6 +103,7 @@ impl RecordKind {
             RecordKind::TaskDef => "task_def",
             RecordKind::FlowDef => "flow_def",
             RecordKind::Plan => "plan",
+            RecordKind::FlowKey => "flow_key",
             RecordKind::Flow => "flow",
             RecordKind::Task => "task",
             RecordKind::Archive => "archive",
@@ -158,6 +163,17 @@ pub struct KeyedEnd {
     pub until: Timestamp,
 }
 
+/// The key that a run was started with, kept for a while after its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FlowKey {
+    /// The run.
+    pub flow: FlowId,
+    /// The caller's key.
+    pub key: Box<str>,
+    /// Until when the key is remembered.
+    pub until: Timestamp,
+}
+
 /// A lease on an intent that expired or was revoked: its holder may come back with a late write (D2).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LostLease {
@@ -200,6 +216,8 @@ pub enum Record {
     FlowDef(Box<FlowDef>),
     /// The workflow of a run.
     Plan(Arc<Plan>),
+    /// The key of a run that is over.
+    FlowKey(FlowKey),
     /// A run that goes on.
     Flow(Box<Flow>),
     /// A task of a run that goes on.
@@ -225,6 +243,7 @@ impl Record {
             Record::TaskDef(_) => RecordKind::TaskDef,
             Record::FlowDef(_) => RecordKind::FlowDef,
             Record::Plan(_) => RecordKind::Plan,
+            Record::FlowKey(_) => RecordKind::FlowKey,
             Record::Flow(_) => RecordKind::Flow,
             Record::Task(_) => RecordKind::Task,
             Record::Archive(_) => RecordKind::Archive,
@@ -247,6 +266,7 @@ impl Record {
             Record::TaskDef(def) => RecordId(def.name.to_string()),
             Record::FlowDef(def) => FlowDef::record_id(&def.plan.name, def.plan.version),
             Record::Plan(plan) => plan.id.into(),
+            Record::FlowKey(kept) => kept.flow.into(),
             Record::Flow(flow) => flow.id.into(),
             Record::Task(task) => task.id.into(),
             Record::Archive(archived) => archived.flow.id.into(),
@@ -269,6 +289,7 @@ impl Record {
             Record::TaskDef(def) => serde_json::to_writer(to, def),
             Record::FlowDef(def) => serde_json::to_writer(to, def),
             Record::Plan(plan) => serde_json::to_writer(to, plan),
+            Record::FlowKey(kept) => serde_json::to_writer(to, kept),
             Record::Flow(flow) => serde_json::to_writer(to, flow),
             Record::Task(task) => serde_json::to_writer(to, task),
             Record::Archive(archived) => serde_json::to_writer(to, archived),
@@ -298,6 +319,7 @@ impl Record {
             RecordKind::TaskDef => Record::TaskDef(serde_json::from_str(value)?),
             RecordKind::FlowDef => Record::FlowDef(serde_json::from_str(value)?),
             RecordKind::Plan => Record::Plan(serde_json::from_str(value)?),
+            RecordKind::FlowKey => Record::FlowKey(serde_json::from_str(value)?),
             RecordKind::Flow => Record::Flow(serde_json::from_str(value)?),
             RecordKind::Task => Record::Task(serde_json::from_str(value)?),
             RecordKind::Archive => Record::Archive(serde_json::from_str(value)?),

@@ -133,6 +133,8 @@ pub const POLL_WAIT_MS_MAX: u64 = 60_000;
 pub const NAME_BYTES_MAX: usize = 255;
 /// A domain counts as served if somebody polled it this short a time ago.
 pub const DOMAIN_ACTIVE_MS: u64 = 10_000;
+/// The idempotency key of a workflow run: some clients make it out of what they start.
+pub const FLOW_KEY_BYTES_MAX: usize = 1_024;
 /// Keys of workflow runs that are over and still remembered.
 pub const ENDED_FLOW_KEYS_MAX: usize = 100_000;
 /// Definitions of tasks, and of workflows.

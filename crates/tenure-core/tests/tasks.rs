@@ -5,6 +5,8 @@
 mod control;
 #[path = "tasks/graphs.rs"]
 mod graphs;
+#[path = "tasks/keys.rs"]
+mod keys;
 #[path = "tasks/loops.rs"]
 mod loops;
 #[path = "tasks/operators.rs"]

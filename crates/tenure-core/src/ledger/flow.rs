@@ -22,7 +22,7 @@ mod wait;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::change::{Change, Record};
+use crate::change::{Change, FlowKey, Record};
 use crate::flow::{Flow, FlowDef, Plan, PlanId};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::deadlines::Due;
@@ -95,13 +95,17 @@ impl Ledger {
         self.flows.defs.insert((def.plan.name.clone(), def.plan.version), def);
     }
 
+    pub(crate) fn restore_flow_key(&mut self, kept: FlowKey) {
+        self.flows.keys.restore(kept);
+    }
+
     /// A run as the store had it. Its plan was restored before it.
     pub(crate) fn restore_flow(&mut self, mut flow: Box<Flow>) {
         if let Some(plan) = self.flows.plans.get(&flow.plan_id) {
             flow.plan = plan.clone();
         }
         if let Some(key) = &flow.key {
-            self.flows.keys.insert(key.clone(), flow.id);
+            self.flows.keys.restore_running(key, flow.id);
         }
         self.flows.all.insert(flow.id, flow);
     }

@@ -50,6 +50,7 @@ impl Ledger {
             Record::TaskDef(def) => self.restore_task_def(*def),
             Record::FlowDef(def) => self.restore_flow_def(*def),
             Record::Plan(plan) => self.restore_plan(plan),
+            Record::FlowKey(kept) => self.restore_flow_key(kept),
             Record::Flow(flow) => self.restore_flow(flow),
             Record::Task(task) => self.restore_task_of_flow(task),
             // Runs that are over stay in the store.

@@ -1,6 +1,7 @@
 //! The Conductor door over real sockets, with a clock that stands still.
 
 use serde_json::{Value, json};
+use tenure_server::Config;
 
 use crate::harness::{Answer, PATIENCE, Request, Server};
 
@@ -229,6 +230,23 @@ async fn an_idempotency_key_answers_with_the_run_it_started_also_for_a_while_aft
     server.send(Request::new("DELETE", &format!("/api/workflow/{second}"))).await;
     server.clock.advance_ms(tenure_core::limits::IDEMPOTENCY_KEEP_MS);
     assert_ne!(start("RETURN_EXISTING").await.1, second, "it is not remembered for ever");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_known_after_a_restart_of_the_server_though_its_run_is_over() {
+    let server = Server::start().await;
+    server.one_task("a", json!({})).await;
+    let body = json!({ "name": "wf", "idempotencyKey": "k" });
+    let first = server.post("/api/workflow", body.clone()).await.body;
+    let path = format!("/api/workflow/{}", String::from_utf8_lossy(&first));
+    server.send(Request::new("DELETE", &path)).await;
+    let (memory, now) = (server.memory.handle(), server.engine.now());
+    server.stop().await.expect("it stops");
+    let server = Server::on(memory, now, Config::default()).await;
+    assert_eq!(server.get(&path).await.json()["status"], "TERMINATED");
+    assert_eq!(server.post("/api/workflow", body).await.body, first);
+    let refused = server.post("/api/workflow", json!({ "name": "wf", "idempotencyKey": "k".repeat(1_025) })).await;
+    assert_eq!((refused.status, &refused.json()["status"]), (400, &json!(400)));
 }
 
 #[tokio::test]

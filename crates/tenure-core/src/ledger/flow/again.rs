@@ -78,7 +78,7 @@ impl Ledger {
         let event = flow_event(EventKind::FlowStarted, turn, &flow);
         self.emit(turn, event);
         if let Some(key) = &flow.key {
-            self.flows.keys.insert(key.clone(), id);
+            self.flows.keys.begin(key, id, &mut turn.changes);
         }
         self.flows.all.insert(id, Box::new(flow));
         for task in archived.tasks {

@@ -33,7 +33,10 @@ impl Command for Control {
             Steer::Remove => {
                 ledger.end_flow(turn, id, FlowEnds::with(FlowStatus::Terminated, "removed by a request"));
                 ledger.flows.over.retain(|over| *over != id);
-                ledger.take_out(turn, id);
+                let key = ledger.take_out(turn, id).and_then(|taken| taken.flow.key);
+                if let Some(key) = key {
+                    ledger.flows.keys.remove(&key, id);
+                }
             }
         }
         Ok(())
@@ -45,7 +48,7 @@ impl Command for RemoveArchived {
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) {
         if ledger.flows.get(self.0).is_none() {
-            ledger.flows.keys.forget(self.0);
+            ledger.flows.keys.forget(self.0, &mut turn.changes);
             turn.changes.push(Change::Delete(RecordKind::Archive, self.0.into()));
         }
     }

@@ -108,7 +108,7 @@ impl Ledger {
         for id in std::mem::take(&mut self.flows.over) {
             let Some(archived) = self.take_out(turn, id) else { continue };
             if let Some(key) = &archived.flow.key {
-                self.flows.keys.end(key.clone(), id, turn.now());
+                self.flows.keys.end(key, id, turn.now(), &mut turn.changes);
             }
             turn.changes.push(Change::Put(Record::Archive(Box::new(archived))));
         }
@@ -118,9 +118,6 @@ impl Ledger {
     pub(crate) fn take_out(&mut self, turn: &mut Turn<'_>, id: FlowId) -> Option<Archived> {
         let flow = self.flows.all.remove(&id)?;
         self.flows.changed.remove(&id);
-        if let Some(key) = &flow.key {
-            self.flows.keys.remove(key, id);
-        }
         if let Some(lives) = self.flows.lives.get_mut(&id) {
             *lives = flow.lives;
         }

@@ -11,6 +11,7 @@ use crate::flow::{Flow, FlowStatus, Live, Parent, Plan};
 use crate::id::FlowId;
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
+use crate::limits::FLOW_KEY_BYTES_MAX;
 use crate::task::{Json, empty_object, raw, to_json, to_value};
 
 impl Command for StartFlow {
@@ -29,8 +30,11 @@ impl Ledger {
         start: StartFlow,
         parent: Option<Parent>,
     ) -> Result<FlowId, FlowRefusal> {
-        self.flows.keys.expire(turn.now());
-        if let Some(id) = start.key.as_ref().and_then(|key| self.flows.keys.get(key)) {
+        if start.key.as_ref().is_some_and(|key| key.len() > FLOW_KEY_BYTES_MAX) {
+            return Err(FlowRefusal::Limit { what: "the bytes of an idempotency key", max: FLOW_KEY_BYTES_MAX });
+        }
+        self.flows.keys.expire(turn.now(), &mut turn.changes);
+        if let Some(id) = start.key.as_ref().and_then(|key| self.flows.keys.get(key, turn.now())) {
             let is_over = self.flows.get(id).is_none();
             match start.on_key_used {
                 OnKeyUsed::Return => return Ok(id),
@@ -41,7 +45,7 @@ impl Ledger {
         let plan = self.plan_for(turn, &start.which)?;
         let id = FlowId::from(self.next_token());
         if let Some(key) = &start.key {
-            self.flows.keys.insert(key.clone(), id);
+            self.flows.keys.begin(key, id, &mut turn.changes);
         }
         let depth = parent.and_then(|parent| self.flows.get(parent.flow)).map_or(0, |outer| outer.depth + 1);
         let flow = new_flow(id, plan, start, turn, parent, depth);
