@@ -8,89 +8,84 @@
 
 pub(crate) mod clock;
 pub(crate) mod pulse;
+pub(crate) mod roster;
 pub(crate) mod schedule;
 
 use std::future::Future;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tenure_core::LeaseId;
-use tenure_core::heartbeat::Beat;
-use tokio::sync::mpsc;
 
 use self::clock::{Clock, Moment, SystemClock};
-use self::pulse::Pulse;
+use self::roster::{Look, Roster};
 use self::schedule::{Answer, Batch, Schedule};
 use crate::error::Error;
 use crate::transport::Transport;
-
-/// The longest sleep: the timer does not count the time a machine is suspended, the clock does.
-const NAP_MAX: Duration = Duration::from_secs(1);
 
 /// Sends one renewal for many leases.
 pub(crate) trait Renew: 'static {
     fn renew(&self, batch: &Batch) -> impl Future<Output = Result<Vec<(LeaseId, Answer)>, Error>>;
 }
 
-enum Order {
-    Keep { pulse: Arc<Pulse>, beat: Beat, sent_at: Moment },
-    Forget(LeaseId),
-}
-
-/// The running heartbeat. Its thread ends when this is dropped.
+/// The running heartbeat: who is kept alive. Its thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Heart {
-    orders: mpsc::UnboundedSender<Order>,
+    roster: Arc<Roster>,
 }
 
 impl Heart {
     /// Starts the thread.
     pub(crate) fn start(transport: Transport) -> io::Result<Heart> {
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let heart = Heart { roster: Arc::default() };
+        let roster = Arc::clone(&heart.roster);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("tenure-beat".to_owned())
-            .spawn(move || runtime.block_on(beat(inbox, transport, Arc::new(SystemClock))))?;
-        Ok(Heart { orders })
-    }
-
-    /// Keeps a lease alive whose last accepted request was sent at `sent_at`.
-    pub(crate) fn keep(&self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
-        let order = Order::Keep { pulse: Arc::clone(&pulse), beat, sent_at };
-        if self.orders.send(order).is_err() {
-            pulse.lose(crate::guard::Loss::HeartbeatStopped);
-        }
-    }
-
-    /// Stops renewing it.
-    pub(crate) fn forget(&self, id: LeaseId) {
-        // If the thread is gone, nothing is renewed anyway.
-        let _ = self.orders.send(Order::Forget(id));
+            .spawn(move || runtime.block_on(beat(roster, transport, Arc::new(SystemClock))))?;
+        Ok(heart)
     }
 }
 
-async fn beat(mut inbox: mpsc::UnboundedReceiver<Order>, renew: impl Renew, clock: Arc<dyn Clock>) {
-    let mut schedule = Schedule::default();
+impl Deref for Heart {
+    type Target = Roster;
+
+    fn deref(&self) -> &Roster {
+        &self.roster
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.roster.close();
+    }
+}
+
+/// Tells the guards when the thread ends, however it does.
+struct Ending(Arc<Roster>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+async fn beat(roster: Arc<Roster>, renew: impl Renew, clock: Arc<dyn Clock>) {
+    let _ending = Ending(Arc::clone(&roster));
     let mut flights = FuturesUnordered::new();
-    loop {
-        let now = clock.now();
-        schedule.lapse(now);
-        for batch in schedule.take_due(now) {
+    while let Some(Look { batches, nap }) = roster.look(clock.now()) {
+        for batch in batches {
             flights.push(fly(&renew, batch, Arc::clone(&clock)));
         }
-        let nap = schedule.next().map_or(NAP_MAX, |at| at.since(now).min(NAP_MAX));
         tokio::select! {
             biased;
-            order = inbox.recv() => match order {
-                Some(Order::Keep { pulse, beat, sent_at }) => schedule.keep(pulse, beat, sent_at),
-                Some(Order::Forget(id)) => schedule.forget(id),
-                None => return,
-            },
-            Some(flight) = flights.next() => land(&mut schedule, flight, clock.now()),
-            () = tokio::time::sleep(nap), if schedule.next().is_some() => {}
+            () = roster.woken() => {}
+            Some(flight) = flights.next() => roster.change(|schedule| land(schedule, flight, clock.now())),
+            () = tokio::time::sleep(nap.unwrap_or_default()), if nap.is_some() => {}
         }
     }
 }

@@ -51,11 +51,15 @@ impl Pulse {
         self.at_risk.store(true, Ordering::Release);
     }
 
-    /// The first reason stands.
+    /// The first reason stands. Whoever waits is told by [`Pulse::tell`].
     pub(super) fn lose(&self, loss: Loss) {
-        if self.loss.set(loss).is_ok() {
-            self.lost.notify_waiters();
-        }
+        // It was lost before.
+        let _ = self.loss.set(loss);
+    }
+
+    /// Wakes whoever waits for the loss. That runs code of others: nothing may be locked meanwhile.
+    pub(super) fn tell(&self) {
+        self.lost.notify_waiters();
     }
 
     /// The clock alone can say that a lease is lost: the heartbeat may not have run since.

@@ -88,15 +88,19 @@ impl Entry {
 pub(crate) struct Schedule {
     entries: HashMap<LeaseId, Entry>,
     agenda: BTreeSet<(Moment, LeaseId)>,
+    /// Lost, and nobody was told yet.
+    lost: Vec<Arc<Pulse>>,
 }
 
 impl Schedule {
-    /// Keeps a lease alive whose last accepted request was sent at `sent_at`.
-    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
+    /// Keeps a lease alive whose last accepted request was sent at `sent_at`. Gives back when it needs attention.
+    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) -> Moment {
         let id = pulse.id();
         let entry = Entry { pulse, beat, due: sent_at.plus(beat.interval()), in_flight: false, failures: 0 };
-        self.agenda.insert((entry.next(), id));
+        let next = entry.next();
+        self.agenda.insert((next, id));
         self.entries.insert(id, entry);
+        next
     }
 
     /// Lets a lease be.
@@ -123,10 +127,15 @@ impl Schedule {
 
     fn lose(&mut self, id: LeaseId, loss: Loss) {
         if let Some(entry) = self.entries.get(&id) {
-            tracing::warn!(lease.id = %id, "lease {id} is lost: {loss}");
             entry.pulse.lose(loss);
+            self.lost.push(Arc::clone(&entry.pulse));
         }
         self.forget(id);
+    }
+
+    /// What was lost since this was asked last; [`Pulse::tell`] is still to be called.
+    pub(crate) fn take_lost(&mut self) -> Vec<Arc<Pulse>> {
+        std::mem::take(&mut self.lost)
     }
 
     /// The requests to send now: everything that is due, and what would soon be. Nothing while nothing is due.
@@ -194,6 +203,7 @@ impl Drop for Schedule {
     fn drop(&mut self) {
         for entry in self.entries.values() {
             entry.pulse.lose(Loss::HeartbeatStopped);
+            entry.pulse.tell();
         }
     }
 }

@@ -4,9 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use tenure_core::heartbeat::Beat;
 use tenure_core::{Token, Ttl};
 
 use super::clock::PausedClock;
+use super::pulse::Pulse;
 use super::*;
 use crate::guard::{Loss, State};
 
@@ -60,12 +62,16 @@ struct Rig {
 
 impl Rig {
     fn start(replies: impl IntoIterator<Item = Reply>) -> Rig {
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let heart = Heart { roster: Arc::default() };
         let clock = Arc::new(PausedClock::start());
         let script = Rc::new(Script::default());
         script.replies.borrow_mut().extend(replies);
-        tokio::task::spawn_local(beat(inbox, Rc::clone(&script), Arc::clone(&clock) as Arc<dyn Clock>));
-        Rig { heart: Heart { orders }, clock, script }
+        tokio::task::spawn_local(beat(
+            Arc::clone(&heart.roster),
+            Rc::clone(&script),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        ));
+        Rig { heart, clock, script }
     }
 
     fn keep(&self, number: u64) -> Arc<Pulse> {
