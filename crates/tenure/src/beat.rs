@@ -15,7 +15,6 @@ use std::future::Future;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

@@ -1,12 +1,14 @@
 //! Owns the calls to the server. Each call is tried again while the server cannot be reached, for as long as the
 //! client's patience lasts, if sending it twice does no harm.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::{Method, Url};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenure_core::heartbeat::Beat;
 use tenure_core::{LeaseId, Ttl};
@@ -20,7 +22,7 @@ use crate::events::Events;
 use crate::guard::Lease;
 use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 use crate::request::{Acquire, EventQuery, LeaseQuery, in_seconds};
-use crate::transport::{Address, Call, Exchange, Transport, setup};
+use crate::transport::{Address, Call, Exchange, IDEMPOTENCY_KEY, Transport, header, setup};
 
 /// Where a server is looked for if nothing else is said.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:8000";
@@ -185,8 +187,8 @@ impl Client {
         let mut pause = Pause::new(asked.saturating_add(self.shared.patience));
         let mut left = asked;
         loop {
-            let mut call = self.call(Method::POST, "/v1/leases").body(request.body(self.holder()));
-            call.key = Some(key.clone());
+            let mut call = self.call(Method::POST, "/v1/leases").body(&request.named(self.holder()));
+            call.headers.push((IDEMPOTENCY_KEY, header("the idempotency key", &key)?));
             call.timeout = self.shared.timeout.saturating_add(left);
             match self.shared.transport.call::<LeaseInfo>(&call).await {
                 Ok(info) if info.status == Status::Active => return Ok(info),
@@ -204,8 +206,13 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Lost`] says how it ended and who holds it now; [`crate::Refusal::UnknownLease`].
     pub async fn renew(&self, id: LeaseId, ttl: Option<Duration>) -> Result<Renewal, Error> {
-        let body = ttl.map_or_else(|| json!({}), |ttl| json!({ "ttl_seconds": in_seconds(ttl) }));
-        self.persist(self.call(Method::POST, &format!("/v1/leases/{id}/renew")).body(body)).await
+        #[derive(Serialize)]
+        struct Ask {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            ttl_seconds: Option<f64>,
+        }
+        let body = Ask { ttl_seconds: ttl.map(in_seconds) };
+        self.persist(self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body)).await
     }
 
     /// Gives a lease of this holder back. Doing it twice is no error.
@@ -213,10 +220,20 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
-        let info: LeaseInfo = self.persist(self.call(Method::DELETE, &format!("/v1/leases/{id}"))).await?;
-        match info.status {
-            Status::Released | Status::Active => Ok(info),
-            Status::Expired | Status::Revoked => Err(over(&info)),
+        self.give_back(id).await
+    }
+
+    /// The answer as far as it is wanted: reading a lease that nobody looks at costs more than all else that is done here.
+    pub(crate) async fn give_back<T: DeserializeOwned>(&self, id: LeaseId) -> Result<T, Error> {
+        #[derive(Deserialize)]
+        struct Became {
+            status: Status,
+        }
+        let answer = self.persist_unread(self.call(Method::DELETE, format!("/v1/leases/{id}"))).await?;
+        let transport = &self.shared.transport;
+        match transport.read::<Became>(&answer)?.status {
+            Status::Released | Status::Active => transport.read(&answer),
+            Status::Expired | Status::Revoked => Err(over(&transport.read(&answer)?)),
         }
     }
 
@@ -225,7 +242,7 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Forbidden`] without the role. It is sent once: a lost answer says nothing about what was done.
     pub async fn revoke(&self, id: LeaseId, reason: &str) -> Result<LeaseInfo, Error> {
-        let call = self.call(Method::POST, &format!("/v1/leases/{id}/revoke")).body(json!({ "reason": reason }));
+        let call = self.call(Method::POST, format!("/v1/leases/{id}/revoke")).body(&json!({ "reason": reason }));
         self.shared.transport.call(&call).await
     }
 
@@ -260,11 +277,15 @@ impl Client {
         holder: Option<&str>,
     ) -> Result<Check, Error> {
         let resources: Vec<String> = resources.into_iter().map(Into::into).collect();
-        let mut body = json!({ "resources": resources, "mode": mode });
-        if let (Some(holder), Some(members)) = (holder, body.as_object_mut()) {
-            members.insert("holder".to_owned(), holder.into());
+        #[derive(Serialize)]
+        struct Ask<'a> {
+            resources: Vec<String>,
+            mode: Mode,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            holder: Option<&'a str>,
         }
-        self.persist(self.call(Method::POST, "/v1/leases/check").body(body)).await
+        let body = Ask { resources, mode, holder };
+        self.persist(self.call(Method::POST, "/v1/leases/check").body(&body)).await
     }
 
     /// One page of leases.
@@ -280,7 +301,7 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::UnknownLease`].
     pub async fn lease(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
-        self.persist(self.call(Method::GET, &format!("/v1/leases/{id}"))).await
+        self.persist(self.call(Method::GET, format!("/v1/leases/{id}"))).await
     }
 
     /// What happened to one lease, oldest first.
@@ -292,7 +313,7 @@ impl Client {
         struct History {
             events: Vec<Event>,
         }
-        let history: History = self.persist(self.call(Method::GET, &format!("/v1/leases/{id}/events"))).await?;
+        let history: History = self.persist(self.call(Method::GET, format!("/v1/leases/{id}/events"))).await?;
         Ok(history.events)
     }
 
@@ -334,7 +355,7 @@ impl Client {
     /// See [`Error`].
     pub async fn run_workflow(&self, file: &str) -> Result<Value, Error> {
         // Sent once: a second send would be a second run.
-        let call = self.call(Method::POST, "/v1/workflows").body(serde_json::json!({ "file": file }));
+        let call = self.call(Method::POST, "/v1/workflows").body(&json!({ "file": file }));
         self.shared.transport.call(&call).await
     }
 
@@ -344,7 +365,7 @@ impl Client {
     /// See [`Error`].
     pub async fn workflow(&self, id: &str) -> Result<Value, Error> {
         let path: String = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-        self.persist(self.call(Method::GET, &format!("/v1/workflows/{path}"))).await
+        self.persist(self.call(Method::GET, format!("/v1/workflows/{path}"))).await
     }
 
     /// The server's version document.
@@ -359,16 +380,32 @@ impl Client {
         self.shared.clock.now()
     }
 
-    pub(crate) fn call(&self, method: Method, path: &str) -> Call {
+    pub(crate) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call {
         Call::new(method, path, self.shared.timeout)
+    }
+
+    /// A call to a door that speaks another protocol; `path` is below `base` and may have a query.
+    pub(crate) fn call_below(&self, base: &str, method: Method, path: &str, body: Option<Value>) -> Call {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut call = self.call(method, format!("{base}{path}"));
+        call.raw_query = (!query.is_empty()).then(|| query.to_owned());
+        match body {
+            Some(body) => call.body(&body),
+            None => call,
+        }
     }
 
     /// Sends a call that may be sent twice until it is answered or patience ends.
     async fn persist<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        let answer = self.persist_unread(call).await?;
+        self.shared.transport.read(&answer)
+    }
+
+    async fn persist_unread(&self, call: Call) -> Result<Bytes, Error> {
         let start = self.now();
         let mut pause = Pause::new(self.shared.patience);
         loop {
-            match self.shared.transport.call(&call).await {
+            match self.shared.transport.send(&call).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
             }

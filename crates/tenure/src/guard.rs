@@ -148,7 +148,7 @@ impl Lease {
     pub async fn release(self) -> Result<(), Error> {
         // Stop first: a renewal that overtakes the release would only be told that the lease is over.
         self.heart.forget(self.info.id);
-        self.client.release(self.info.id).await.map(|_| ())
+        self.client.give_back::<serde::de::IgnoredAny>(self.info.id).await.map(drop)
     }
 }
 

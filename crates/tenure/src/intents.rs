@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use reqwest::Method;
+use reqwest::header::{HeaderName, IF_MATCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tenure_core::LeaseId;
@@ -13,8 +14,10 @@ use tenure_core::LeaseId;
 use crate::client::Client;
 use crate::error::Error;
 use crate::signals::Signals;
+use crate::transport::header;
 
 const BASE: &str = "/api/v1";
+const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 
 /// An intent as the server sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -120,7 +123,7 @@ impl Intents {
             members.insert("lease_id".to_owned(), lease.to_string().into());
         }
         let mut call = self.call(Method::POST, &format!("/intents/{}/state", segment(id)), Some(body));
-        call.headers.push(("if-match", expected.header()));
+        call.headers.push((IF_MATCH, header("the expected version", &expected.header())?));
         self.typed(call, false).await
     }
 
@@ -172,17 +175,17 @@ impl Intents {
             Method::from_bytes(method.as_bytes()).map_err(|error| crate::transport::setup("the method", error))?;
         let repeated = method == Method::GET || method == Method::DELETE;
         let mut call = self.call(method, path, body);
-        call.headers.extend(if_match.map(|version| ("if-match", version)));
+        if let Some(version) = &if_match {
+            call.headers.push((IF_MATCH, header("the expected version", version)?));
+        }
         self.client.exchange(call, repeated).await
     }
 
     fn call(&self, method: Method, path: &str, body: Option<Value>) -> crate::transport::Call {
-        let mut call = self.client.call(method, "");
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        call.path = format!("{BASE}{path}");
-        call.raw_query = (!query.is_empty()).then(|| query.to_owned());
-        call.body = body;
-        call.headers.extend(self.client.holder().map(|holder| ("x-agent-id", holder.to_owned())));
+        let mut call = self.client.call_below(BASE, method, path, body);
+        // A holder that cannot be sent was refused when the client was built.
+        let agent = self.client.holder().and_then(|holder| header("the agent's name", holder).ok());
+        call.headers.extend(agent.map(|agent| (AGENT_ID, agent)));
         call
     }
 

@@ -285,6 +285,7 @@ pub struct EventPage {
 mod time {
     use std::time::SystemTime;
 
+    use serde::de::Visitor;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
@@ -293,8 +294,19 @@ mod time {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse::<jiff::Timestamp>().map(SystemTime::from).map_err(serde::de::Error::custom)
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = SystemTime;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a time as RFC 3339 writes it")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<SystemTime, E> {
+                text.parse::<jiff::Timestamp>().map(SystemTime::from).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 
     pub(super) mod optional {

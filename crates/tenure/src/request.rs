@@ -111,13 +111,16 @@ impl Acquire {
         self
     }
 
-    pub(crate) fn body(&self, holder: Option<&str>) -> Value {
-        // A struct of strings, numbers and JSON always becomes JSON.
-        let mut body = serde_json::to_value(self).unwrap_or_default();
-        if let (Some(holder), Some(members)) = (holder, body.as_object_mut()) {
-            members.insert("holder".to_owned(), holder.into());
+    /// As it is sent, in this holder's name.
+    pub(crate) fn named<'a>(&'a self, holder: Option<&'a str>) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Named<'a> {
+            #[serde(flatten)]
+            acquire: &'a Acquire,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            holder: Option<&'a str>,
         }
-        body
+        Named { acquire: self, holder }
     }
 }
 
@@ -244,7 +247,8 @@ mod tests {
 
     #[test]
     fn an_acquire_is_written_as_the_server_reads_it() {
-        let plain = Acquire::one("x:a").body(None);
+        let plain = Acquire::one("x:a");
+        let plain = serde_json::to_value(plain.named(None)).unwrap();
         assert_eq!(plain, json!({"resources": ["x:a"], "ttl_seconds": 30.0, "mode": "exclusive"}));
         let full = Acquire::all(["x:a", "x:b"])
             .ttl(Duration::from_millis(100))
@@ -252,8 +256,8 @@ mod tests {
             .wait(Duration::from_secs(5))
             .grace(Duration::from_secs(1))
             .within_id("lease-1-1".parse().unwrap())
-            .metadata(json!({"why": "test"}))
-            .body(Some("me"));
+            .metadata(json!({"why": "test"}));
+        let full = serde_json::to_value(full.named(Some("me"))).unwrap();
         let expected = json!({"resources": ["x:a", "x:b"], "ttl_seconds": 0.1, "mode": "shared", "wait_seconds": 5.0,
             "grace_seconds": 1.0, "within": "lease-1-1", "metadata": {"why": "test"}, "holder": "me"});
         assert_eq!(full, expected);

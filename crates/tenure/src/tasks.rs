@@ -148,11 +148,7 @@ impl Tasks {
     }
 
     fn call(&self, method: Method, path: &str, body: Option<Value>) -> Call {
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let mut call = self.client.call(method, &format!("{BASE}{path}"));
-        call.raw_query = (!query.is_empty()).then(|| query.to_owned());
-        call.body = body;
-        call
+        self.client.call_below(BASE, method, path, body)
     }
 
     fn unreadable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -1,12 +1,14 @@
 //! Owns one HTTP exchange with the server: headers, limits, and turning every kind of answer into a type.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tenure_core::{LeaseId, Ttl};
 
 use crate::beat::Renew;
@@ -19,6 +21,9 @@ use crate::model::Ended;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer larger than this is not Tenure's.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Where the server is and who asks. Cheap to clone; makes transports.
 #[derive(Clone)]
@@ -33,27 +38,18 @@ pub(crate) struct Address {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    pub(crate) path: String,
+    pub(crate) path: Cow<'static, str>,
     pub(crate) query: Option<Value>,
     pub(crate) raw_query: Option<String>,
-    pub(crate) body: Option<Value>,
-    pub(crate) key: Option<String>,
-    pub(crate) headers: Vec<(&'static str, String)>,
+    /// JSON, written once: another try sends the same bytes.
+    pub(crate) body: Option<Bytes>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) timeout: Duration,
 }
 
 impl Call {
-    pub(crate) fn new(method: Method, path: impl Into<String>, timeout: Duration) -> Call {
-        Call {
-            method,
-            path: path.into(),
-            query: None,
-            raw_query: None,
-            body: None,
-            key: None,
-            headers: Vec::new(),
-            timeout,
-        }
+    pub(crate) fn new(method: Method, path: impl Into<Cow<'static, str>>, timeout: Duration) -> Call {
+        Call { method, path: path.into(), query: None, raw_query: None, body: None, headers: Vec::new(), timeout }
     }
 
     pub(crate) fn query(mut self, query: &impl Serialize) -> Call {
@@ -61,8 +57,9 @@ impl Call {
         self
     }
 
-    pub(crate) fn body(mut self, body: Value) -> Call {
-        self.body = Some(body);
+    pub(crate) fn body(mut self, body: &impl Serialize) -> Call {
+        // Strings, numbers and JSON always become JSON.
+        self.body = serde_json::to_vec(body).ok().map(Bytes::from);
         self
     }
 }
@@ -73,7 +70,7 @@ pub(crate) struct Exchange {
     pub(crate) status: u16,
     /// What the server says beside the answer about the lease that the call relied on.
     pub(crate) lease: Option<String>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 /// A pool of connections to one server. They belong to the runtime that first used them.
@@ -110,11 +107,19 @@ impl Transport {
 
     /// Sends it once and reads the answer.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
-        let request = self.request(call)?.timeout(call.timeout);
+        self.read(&self.send(call).await?)
+    }
+
+    /// Sends it once; an answer that is no refusal.
+    pub(crate) async fn send(&self, call: &Call) -> Result<Bytes, Error> {
+        let request = self.request(call).timeout(call.timeout);
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let response = self.accepted(response).await?;
-        let bytes = self.bytes(response).await?;
-        serde_json::from_slice(&bytes).map_err(|error| Error::BadAnswer {
+        self.bytes(response).await
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Error> {
+        serde_json::from_slice(answer).map_err(|error| Error::BadAnswer {
             url: self.base.to_string(),
             what: "not the expected JSON".to_owned(),
             source: Some(error.into()),
@@ -123,7 +128,7 @@ impl Transport {
 
     /// Sends it once; the answer, whatever it says.
     pub(crate) async fn exchange(&self, call: &Call) -> Result<Exchange, Error> {
-        let request = self.request(call)?.timeout(call.timeout);
+        let request = self.request(call).timeout(call.timeout);
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status().as_u16();
         let lease = response.headers().get("tenure-lease").and_then(|lease| lease.to_str().ok()).map(str::to_owned);
@@ -132,7 +137,7 @@ impl Transport {
 
     /// Opens a stream of server-sent events; the answer's body has no time limit.
     pub(crate) async fn stream(&self, call: &Call, last_event_id: Option<u64>) -> Result<Response, Error> {
-        let mut request = self.request(call)?.header("Accept", "text/event-stream");
+        let mut request = self.request(call).header("Accept", "text/event-stream");
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
         }
@@ -141,7 +146,7 @@ impl Transport {
 
     /// Asks for a body that is read piece by piece and has no time limit.
     pub(crate) async fn open(&self, call: &Call) -> Result<Response, Error> {
-        self.head(self.request(call)?, call.timeout).await
+        self.head(self.request(call), call.timeout).await
     }
 
     async fn head(&self, request: reqwest::RequestBuilder, timeout: Duration) -> Result<Response, Error> {
@@ -150,9 +155,12 @@ impl Transport {
         self.accepted(response).await
     }
 
-    fn request(&self, call: &Call) -> Result<reqwest::RequestBuilder, Error> {
+    fn request(&self, call: &Call) -> reqwest::RequestBuilder {
         let mut url = self.base.clone();
-        url.set_path(&format!("{}{}", self.base.path().trim_end_matches('/'), call.path));
+        match self.base.path().trim_end_matches('/') {
+            "" => url.set_path(&call.path),
+            below => url.set_path(&format!("{below}{}", call.path)),
+        }
         if let Some(Value::Object(members)) = &call.query {
             let pairs = members
                 .iter()
@@ -164,19 +172,12 @@ impl Transport {
         }
         let mut request = self.http.request(call.method.clone(), url);
         if let Some(body) = &call.body {
-            request = request.json(body);
+            request = request.header(CONTENT_TYPE, JSON).body(body.clone());
         }
-        if let Some(key) = &call.key {
-            let key = HeaderValue::from_bytes(key.as_bytes())
-                .map_err(|error| setup("the idempotency key cannot be sent", error))?;
-            request = request.header("Idempotency-Key", key);
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
         }
-        for (name, text) in &call.headers {
-            let text = HeaderValue::from_bytes(text.as_bytes())
-                .map_err(|error| setup(&format!("{name} cannot be sent"), error))?;
-            request = request.header(*name, text);
-        }
-        Ok(request)
+        request
     }
 
     /// The response if it is a success; otherwise what the server says went wrong.
@@ -199,16 +200,25 @@ impl Transport {
         Err(problem.into())
     }
 
-    async fn bytes(&self, mut response: Response) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(error))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > ANSWER_BYTES_MAX {
+    async fn bytes(&self, mut response: Response) -> Result<Bytes, Error> {
+        let first = self.chunk(&mut response).await?.unwrap_or_default();
+        // Most answers come in one piece and are not copied.
+        let mut whole = Vec::new();
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            if whole.is_empty() {
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&chunk);
+            if whole.len() > ANSWER_BYTES_MAX {
                 let what = format!("more than {ANSWER_BYTES_MAX} bytes");
                 return Err(Error::BadAnswer { url: self.base.to_string(), what, source: None });
             }
         }
-        Ok(bytes)
+        Ok(if whole.is_empty() { first } else { whole.into() })
+    }
+
+    async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Error> {
+        response.chunk().await.map_err(|error| self.unreachable(error))
     }
 
     pub(crate) fn unreachable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -220,9 +230,7 @@ impl Address {
     fn headers(&self) -> Result<HeaderMap, Error> {
         let mut headers = HeaderMap::new();
         if let Some(holder) = &self.holder {
-            let value = HeaderValue::from_bytes(holder.as_bytes())
-                .map_err(|error| setup("the holder's name cannot be sent", error))?;
-            headers.insert(HeaderName::from_static("x-tenure-holder"), value);
+            headers.insert(HeaderName::from_static("x-tenure-holder"), header("the holder's name", holder)?);
         }
         if let Some(key) = &self.api_key {
             let mut value = HeaderValue::from_str(key).map_err(|error| setup("the API key cannot be sent", error))?;
@@ -249,6 +257,11 @@ impl std::fmt::Debug for Address {
 fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
     let seconds: u64 = headers.get("retry-after")?.to_str().ok()?.parse().ok()?;
     Some(seconds.saturating_mul(1_000))
+}
+
+/// A text as the value of a header.
+pub(crate) fn header(what: &str, text: &str) -> Result<HeaderValue, Error> {
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|error| setup(&format!("{what} cannot be sent"), error))
 }
 
 pub(crate) fn setup(what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -285,7 +298,11 @@ impl Outcome {
 
 impl Renew for Transport {
     async fn renew(&self, batch: &Batch) -> Result<Vec<(LeaseId, Answer)>, Error> {
-        let call = Call::new(Method::POST, "/v1/leases/renew", batch.timeout).body(json!({ "ids": batch.ids }));
+        #[derive(Serialize)]
+        struct Ids<'a> {
+            ids: &'a [LeaseId],
+        }
+        let call = Call::new(Method::POST, "/v1/leases/renew", batch.timeout).body(&Ids { ids: &batch.ids });
         let outcomes: Outcomes = self.call(&call).await?;
         Ok(outcomes.results.into_iter().filter_map(Outcome::answer).collect())
     }

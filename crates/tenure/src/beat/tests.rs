@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tenure_core::heartbeat::Beat;
 use tenure_core::{Token, Ttl};
