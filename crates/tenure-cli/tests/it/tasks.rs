@@ -105,6 +105,21 @@ fn a_run_is_started_listed_drawn_as_a_tree_and_terminated() {
 }
 
 #[test]
+fn the_grace_that_the_server_is_told_is_added_to_the_lease_of_a_polled_task() {
+    let rig = Rig::new();
+    for (words, seconds) in [(&[][..], 61), (&["--task-grace", "5s"], 65), (&["--task-grace", "0s"], 60)] {
+        let server = rig.serve_with("127.0.0.1:0", words);
+        server.define(json!([work("only")]));
+        server.run(&["wf", "start", "order"]).expect(0);
+        let task = server.poll("pack");
+        let lease = server.leases(&format!("task:{}", task["taskId"].as_str().unwrap())).remove(0);
+        assert_eq!(lease["ttl_ms"], seconds * 1_000, "{words:?}: {lease}");
+    }
+    let refused = rig.run(&["serve", "--task-grace", "61s"]).expect(2);
+    assert!(refused.stderr.contains("at most 1m"), "{refused:?}");
+}
+
+#[test]
 fn tasks_are_found_by_worker_name_and_state_and_shown_with_what_was_said() {
     let rig = Rig::new();
     let server = rig.serve();

@@ -1,5 +1,7 @@
 //! The Conductor door over real sockets, with a clock that stands still.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tenure_server::Config;
 
@@ -106,6 +108,33 @@ async fn a_heartbeat_for_a_lost_task_says_so_where_only_those_look_who_know() {
     }
     let wrong = server.update("/api/tasks", &first, json!({ "status": "COMPLETED", "token": "seven" })).await;
     assert_eq!(wrong.status, 400, "a token is a number");
+}
+
+#[tokio::test]
+async fn the_events_of_a_worker_say_at_once_that_its_task_was_taken_away() {
+    let server = Server::start().await;
+    let flow = server.one_task("a", json!({})).await;
+    let task = server.poll("a", "w1").await;
+    server.send(Request::new("DELETE", &format!("/api/workflow/{flow}"))).await;
+    let told = server.get("/v1/events?holder=w1&kind=lease.revoked,lease.expired").await.json();
+    let told = told["events"].as_array().unwrap();
+    assert_eq!((told.len(), &told[0]["kind"], &told[0]["token"]), (1, &json!("lease.revoked"), &task["token"]));
+    assert_eq!(told[0]["resources"], json!([format!("task:{}", task["taskId"].as_str().unwrap())]));
+}
+
+#[tokio::test]
+async fn a_silent_worker_keeps_its_task_for_the_response_timeout_and_the_grace_and_no_longer() {
+    let server = Server::with(Config { task_grace: Duration::from_millis(2_500), ..Config::default() }).await;
+    server.one_task("a", json!({})).await;
+    let task = server.poll("a", "w").await;
+    server.clock.advance_ms(12_499);
+    assert_eq!(server.poll("a", "w2").await, Value::Null, "ten seconds, and the grace");
+    let beat = server.update("/api/tasks", &task, BEAT()).await;
+    assert_eq!(beat.header("tenure-lease"), None, "late by less than the grace");
+    server.clock.advance_ms(12_500);
+    assert_eq!(server.poll("a", "w2").await["retriedTaskId"], task["taskId"], "a heartbeat counts as long as a poll");
+    let late = server.update("/api/tasks", &task, BEAT()).await;
+    assert_eq!(late.header("tenure-lease"), Some("lost; reason=task_ended"));
 }
 
 #[tokio::test]
