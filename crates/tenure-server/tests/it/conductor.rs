@@ -336,6 +336,10 @@ async fn requests_of_any_wrong_shape_are_refused_in_the_shape_of_this_api() {
         let answer = server.get(path).await;
         assert_eq!((answer.status, &answer.json()["status"]), (404, &json!(404)), "{path}");
     }
+    for path in ["/api/tasks/%ff", "/api/workflow/%ff", "/api/tasks/poll/%ff", "/api/metadata/workflow/%ff"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, &answer.json()["status"]), (400, &json!(400)), "{path}");
+    }
     let raw = server
         .send(Request::new("POST", "/api/tasks").header("content-type", "application/json").body("{\"a\":"))
         .await;

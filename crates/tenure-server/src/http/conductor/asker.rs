@@ -19,22 +19,36 @@ impl FromRequestParts<App> for Asker {
     }
 }
 
+/// That who asks may look.
+pub(crate) struct Reading;
+
+impl FromRequestParts<App> for Reading {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Reading, Fault> {
+        Caller::from_request_parts(parts, app).await?.reading()?;
+        Ok(Reading)
+    }
+}
+
+/// That who asks may change something, under no name of its own.
+pub(crate) struct Working;
+
+impl FromRequestParts<App> for Working {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Working, Fault> {
+        Caller::from_request_parts(parts, app).await?.working()?;
+        Ok(Working)
+    }
+}
+
 impl Asker {
-    /// Who looks; nothing more is needed.
-    pub(super) fn reading(&self) -> Result<(), Fault> {
-        Ok(self.0.reading()?)
-    }
-
-    /// Who changes something under no name of its own.
-    pub(super) fn working(&self) -> Result<(), Fault> {
-        Ok(self.0.working()?)
-    }
-
     /// The worker that acts, if it says its name.
     pub(super) fn worker(&self, name: Option<&str>) -> Result<Option<Holder>, Fault> {
         match name.map(str::trim).filter(|name| !name.is_empty()) {
             Some(name) => Ok(Some(self.0.acting(Some(name))?)),
-            None => self.working().map(|()| None),
+            None => Ok(self.0.working().map(|_| None)?),
         }
     }
 }

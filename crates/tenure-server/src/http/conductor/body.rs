@@ -1,13 +1,15 @@
-//! Owns the bodies of this API: JSON of any size that a payload may have, chunked or not, whatever their type is called.
+//! Owns the bodies of this API: JSON of any size that a payload may have, chunked or not, whatever their type is called; and
+//! answers that are a text.
 
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use axum::response::Response;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tenure_core::limits::PAYLOAD_BYTES_MAX;
 
 use super::fault::Fault;
-use crate::http::{App, payload};
+use crate::http::{App, payload, reply};
 
 /// A payload, and as much again for what stands around it.
 const BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1_024;
@@ -53,4 +55,9 @@ impl Body {
     pub(super) fn text(&self) -> Result<&str, Fault> {
         std::str::from_utf8(&self.0).map_err(|_| Fault::bad("the body is not UTF-8"))
     }
+}
+
+/// An answer that is a text: ids are.
+pub(super) fn text(said: impl ToString) -> Response {
+    reply::typed(StatusCode::OK, "text/plain; charset=utf-8", said.to_string())
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use tenure_core::flow::command::{Again, Steer};
 use tenure_core::id::FlowId;
 
-use super::asker::Asker;
+use super::asker::Working;
 use super::body::Body;
 use super::fault::Fault;
 use super::params::Params;
@@ -18,11 +18,10 @@ use crate::http::{App, reply};
 /// How many runs one request may name.
 const RUNS_MAX: usize = 1_000;
 
-async fn each<F>(asker: &Asker, body: &Body, act: impl Fn(FlowId) -> F) -> Result<Response, Fault>
+async fn each<F>(body: &Body, act: impl Fn(FlowId) -> F) -> Result<Response, Fault>
 where
     F: Future<Output = Result<(), Fault>>,
 {
-    asker.working()?;
     let ids: Vec<String> = body.json()?;
     if ids.len() > RUNS_MAX {
         return Err(Fault::bad(format!("one request names at most {RUNS_MAX} workflows, not {}", ids.len())));
@@ -43,13 +42,13 @@ where
 }
 
 /// Pauses runs.
-pub(crate) async fn pause(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    each(&asker, &body, |id| control::steer(&app, id, Steer::Pause)).await
+pub(crate) async fn pause(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
+    each(&body, |id| control::steer(&app, id, Steer::Pause)).await
 }
 
 /// Resumes runs.
-pub(crate) async fn resume(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    each(&asker, &body, |id| control::steer(&app, id, Steer::Resume)).await
+pub(crate) async fn resume(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
+    each(&body, |id| control::steer(&app, id, Steer::Resume)).await
 }
 
 #[derive(Deserialize)]
@@ -62,12 +61,12 @@ pub(crate) struct BulkQuery {
 /// Restarts runs.
 pub(crate) async fn restart(
     State(app): State<App>,
-    asker: Asker,
+    _: Working,
     Params(query): Params<BulkQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
     let latest = query.use_latest_definitions.unwrap_or(false);
-    each(&asker, &body, |id| {
+    each(&body, |id| {
         let app = app.clone();
         async move { control::again(&app, id, Again::Restart { latest }).await.map(drop) }
     })
@@ -75,8 +74,8 @@ pub(crate) async fn restart(
 }
 
 /// Retries runs.
-pub(crate) async fn retry(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    each(&asker, &body, |id| {
+pub(crate) async fn retry(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
+    each(&body, |id| {
         let app = app.clone();
         async move { control::again(&app, id, Again::Retry).await.map(drop) }
     })
@@ -86,14 +85,14 @@ pub(crate) async fn retry(State(app): State<App>, asker: Asker, body: Body) -> R
 /// Ends runs.
 pub(crate) async fn terminate(
     State(app): State<App>,
-    asker: Asker,
+    _: Working,
     Params(query): Params<BulkQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    each(&asker, &body, |id| control::end(&app, id, query.reason.clone())).await
+    each(&body, |id| control::end(&app, id, query.reason.clone())).await
 }
 
 /// Forgets runs.
-pub(crate) async fn remove(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    each(&asker, &body, |id| control::forget(&app, id)).await
+pub(crate) async fn remove(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
+    each(&body, |id| control::forget(&app, id)).await
 }

@@ -1,8 +1,8 @@
 //! Owns changing the course of runs.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 use tenure_core::flow::FlowStatus;
@@ -10,12 +10,12 @@ use tenure_core::flow::command::{Again, Control, FlowRefusal, RemoveArchived, Re
 use tenure_core::id::FlowId;
 use tenure_core::task::{Json, to_json};
 
-use super::asker::Asker;
-use super::body::Body;
+use super::asker::Working;
+use super::body::{Body, text};
 use super::fault::Fault;
-use super::params::Params;
-use super::runs;
-use crate::http::{App, reply};
+use super::params::{Params, Place};
+use super::runs::{self, RunId};
+use crate::http::App;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,45 +74,36 @@ pub(super) async fn forget(app: &App, id: FlowId) -> Result<(), Fault> {
 /// Ends a run.
 pub(crate) async fn terminate(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Working,
+    RunId(id): RunId,
     Params(query): Params<Reason>,
-) -> Result<Response, Fault> {
-    asker.working()?;
-    end(&app, runs::id(&id)?, query.reason).await?;
-    Ok(StatusCode::OK.into_response())
+) -> Result<StatusCode, Fault> {
+    end(&app, id, query.reason).await?;
+    Ok(StatusCode::OK)
 }
 
 /// Forgets a run.
-pub(crate) async fn remove(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.working()?;
-    forget(&app, runs::id(&id)?).await?;
-    Ok(StatusCode::OK.into_response())
+pub(crate) async fn remove(State(app): State<App>, _: Working, RunId(id): RunId) -> Result<StatusCode, Fault> {
+    forget(&app, id).await?;
+    Ok(StatusCode::OK)
 }
 
 /// Schedules nothing new.
-pub(crate) async fn pause(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.working()?;
-    steer(&app, runs::id(&id)?, Steer::Pause).await?;
-    Ok(StatusCode::OK.into_response())
+pub(crate) async fn pause(State(app): State<App>, _: Working, RunId(id): RunId) -> Result<StatusCode, Fault> {
+    steer(&app, id, Steer::Pause).await?;
+    Ok(StatusCode::OK)
 }
 
 /// Goes on.
-pub(crate) async fn resume(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.working()?;
-    steer(&app, runs::id(&id)?, Steer::Resume).await?;
-    Ok(StatusCode::OK.into_response())
+pub(crate) async fn resume(State(app): State<App>, _: Working, RunId(id): RunId) -> Result<StatusCode, Fault> {
+    steer(&app, id, Steer::Resume).await?;
+    Ok(StatusCode::OK)
 }
 
 /// Makes tasks that wait for their callback visible.
-pub(crate) async fn reset_callbacks(
-    State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
-) -> Result<Response, Fault> {
-    asker.working()?;
-    steer(&app, runs::id(&id)?, Steer::ResetCallbacks).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+pub(crate) async fn reset_callbacks(State(app): State<App>, _: Working, RunId(id): RunId) -> Result<StatusCode, Fault> {
+    steer(&app, id, Steer::ResetCallbacks).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize, Default)]
@@ -125,15 +116,14 @@ struct SkipDoc {
 /// Passes a step over.
 pub(crate) async fn skip(
     State(app): State<App>,
-    asker: Asker,
-    Path((id, reference)): Path<(String, String)>,
+    _: Working,
+    Place((id, reference)): Place<(String, String)>,
     body: Body,
-) -> Result<Response, Fault> {
-    asker.working()?;
+) -> Result<StatusCode, Fault> {
     let doc: SkipDoc = body.json_or_default()?;
     let (input, output) = (fields(doc.task_input), fields(doc.task_output));
     steer(&app, runs::id(&id)?, Steer::Skip { reference: reference.into(), input, output }).await?;
-    Ok(StatusCode::OK.into_response())
+    Ok(StatusCode::OK)
 }
 
 #[derive(Deserialize)]
@@ -145,21 +135,19 @@ pub(crate) struct Restart {
 /// Starts a run again from its beginning.
 pub(crate) async fn restart(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Working,
+    RunId(id): RunId,
     Params(query): Params<Restart>,
-) -> Result<Response, Fault> {
-    asker.working()?;
+) -> Result<StatusCode, Fault> {
     let latest = query.use_latest_definitions.unwrap_or(false);
-    again(&app, runs::id(&id)?, Again::Restart { latest }).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    again(&app, id, Again::Restart { latest }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Tries the failed tasks of a run again.
-pub(crate) async fn retry(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.working()?;
-    again(&app, runs::id(&id)?, Again::Retry).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+pub(crate) async fn retry(State(app): State<App>, _: Working, RunId(id): RunId) -> Result<StatusCode, Fault> {
+    again(&app, id, Again::Retry).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize, Default)]
@@ -172,24 +160,16 @@ struct RerunDoc {
 }
 
 /// Starts a run again from one of its tasks.
-pub(crate) async fn rerun(
-    State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<Response, Fault> {
-    asker.working()?;
+pub(crate) async fn rerun(State(app): State<App>, _: Working, RunId(id): RunId, body: Body) -> Result<Response, Fault> {
     let doc: RerunDoc = body.json_or_default()?;
     let task = doc.re_run_from_task_id.filter(|task| !task.is_empty());
-    let task = task.map(|task| task.parse().map_err(|_| Fault::not_found(format!("no task {task} is known"))));
     let how = Again::Rerun {
-        task: task.transpose()?,
+        task: task.as_deref().map(runs::task_id).transpose()?,
         task_input: fields(doc.task_input),
         input: fields(doc.workflow_input),
         correlation: doc.correlation_id.map(Into::into),
     };
-    let id = again(&app, runs::id(&id)?, how).await?;
-    Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id.to_string()))
+    Ok(text(again(&app, id, how).await?))
 }
 
 /// What was given, if it is an object; anything else counts as nothing.

@@ -1,6 +1,6 @@
 //! Owns definitions: tasks and workflows.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -10,17 +10,16 @@ use tenure_core::flow::command::{DefineFlows, FlowRefusal, GetFlowDefs, Undefine
 use tenure_core::task::command::{DefineTasks, GetTaskDefs, UndefineTask};
 use tenure_core::task::to_value;
 
-use super::asker::Asker;
+use super::asker::{Reading, Working};
 use super::body::Body;
 use super::compile;
 use super::defs::task_def;
 use super::fault::Fault;
-use super::params::Params;
+use super::params::{Params, Place};
 use crate::http::{App, reply};
 
 /// Registers definitions of tasks.
-pub(crate) async fn add_tasks(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    asker.working()?;
+pub(crate) async fn add_tasks(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
     let documents: Vec<Value> = body.json()?;
     let defs = documents.iter().map(task_def).collect::<Result<Vec<_>, _>>()?;
     app.engine().apply(DefineTasks { defs, must_exist: false }).await??;
@@ -28,8 +27,7 @@ pub(crate) async fn add_tasks(State(app): State<App>, asker: Asker, body: Body) 
 }
 
 /// Changes a definition of a task.
-pub(crate) async fn change_task(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    asker.working()?;
+pub(crate) async fn change_task(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
     let def = task_def(&body.json()?)?;
     let missing = format!("No such task by name {}", def.name);
     match app.engine().apply(DefineTasks { defs: vec![def], must_exist: true }).await? {
@@ -39,16 +37,14 @@ pub(crate) async fn change_task(State(app): State<App>, asker: Asker, body: Body
 }
 
 /// All definitions of tasks.
-pub(crate) async fn tasks(State(app): State<App>, asker: Asker) -> Result<Response, Fault> {
-    asker.reading()?;
+pub(crate) async fn tasks(State(app): State<App>, _: Reading) -> Result<Response, Fault> {
     let defs = app.engine().apply(GetTaskDefs(None)).await?;
     let documents: Vec<_> = defs.iter().map(|def| &def.document).collect();
     Ok(reply::json(StatusCode::OK, &documents))
 }
 
 /// One definition of a task.
-pub(crate) async fn task(State(app): State<App>, asker: Asker, Path(name): Path<String>) -> Result<Response, Fault> {
-    asker.reading()?;
+pub(crate) async fn task(State(app): State<App>, _: Reading, Place(name): Place<String>) -> Result<Response, Fault> {
     let defs = app.engine().apply(GetTaskDefs(Some(name.as_str().into()))).await?;
     let def = defs.first().ok_or_else(|| Fault::not_found(format!("No such taskType found by name: {name}")))?;
     Ok(reply::json(StatusCode::OK, &def.document))
@@ -57,10 +53,9 @@ pub(crate) async fn task(State(app): State<App>, asker: Asker, Path(name): Path<
 /// Forgets a definition of a task.
 pub(crate) async fn remove_task(
     State(app): State<App>,
-    asker: Asker,
-    Path(name): Path<String>,
+    _: Working,
+    Place(name): Place<String>,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     match app.engine().apply(UndefineTask(name.as_str().into())).await? {
         true => Ok(StatusCode::OK.into_response()),
         false => Err(Fault::not_found(format!("No such task definition: {name}"))),
@@ -75,11 +70,10 @@ pub(crate) struct Overwrite {
 /// Registers a workflow.
 pub(crate) async fn add_workflow(
     State(app): State<App>,
-    asker: Asker,
+    _: Working,
     Params(query): Params<Overwrite>,
     body: Body,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     let plans = vec![compile::plan(&body.json()?)?];
     let overwrite = query.overwrite.unwrap_or(false);
     for defined in app.engine().apply(DefineFlows { plans, overwrite }).await? {
@@ -94,8 +88,7 @@ pub(crate) async fn add_workflow(
 }
 
 /// Registers or changes workflows.
-pub(crate) async fn put_workflows(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    asker.working()?;
+pub(crate) async fn put_workflows(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
     let documents: Vec<Value> = body.json()?;
     let (mut done, mut failed) = (Vec::new(), serde_json::Map::new());
     for document in &documents {
@@ -113,15 +106,13 @@ pub(crate) async fn put_workflows(State(app): State<App>, asker: Asker, body: Bo
 }
 
 /// Says whether a workflow could be registered.
-pub(crate) async fn validate(asker: Asker, body: Body) -> Result<Response, Fault> {
-    asker.reading()?;
+pub(crate) async fn validate(_: Reading, body: Body) -> Result<Response, Fault> {
     compile::plan(&body.json()?)?;
     Ok(StatusCode::OK.into_response())
 }
 
 /// All registered workflows.
-pub(crate) async fn workflows(State(app): State<App>, asker: Asker) -> Result<Response, Fault> {
-    asker.reading()?;
+pub(crate) async fn workflows(State(app): State<App>, _: Reading) -> Result<Response, Fault> {
     let defs = app.engine().apply(GetFlowDefs::default()).await?;
     let documents: Vec<Value> = defs.iter().map(document).collect();
     Ok(reply::json(StatusCode::OK, &documents))
@@ -135,11 +126,10 @@ pub(crate) struct Version {
 /// One registered workflow: a version, or the latest.
 pub(crate) async fn workflow(
     State(app): State<App>,
-    asker: Asker,
-    Path(name): Path<String>,
+    _: Reading,
+    Place(name): Place<String>,
     Params(query): Params<Version>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     let asked = GetFlowDefs { name: Some(name.as_str().into()), version: Some(query.version) };
     let defs = app.engine().apply(asked).await?;
     let missing = || Fault::not_found(format!("No such workflow found by name: {name}, version: {:?}", query.version));
@@ -149,10 +139,9 @@ pub(crate) async fn workflow(
 /// Forgets a version of a workflow.
 pub(crate) async fn remove_workflow(
     State(app): State<App>,
-    asker: Asker,
-    Path((name, version)): Path<(String, String)>,
+    _: Working,
+    Place((name, version)): Place<(String, String)>,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     let missing = || Fault::not_found(format!("No such workflow definition: {name} version: {version}"));
     let number = version.parse().map_err(|_| missing())?;
     match app.engine().apply(UndefineFlow { name: name.as_str().into(), version: number }).await? {

@@ -1,6 +1,7 @@
-//! Owns the query of a request: `True` is what one of the clients writes for true, and errors have this API's shape.
+//! Owns the query and the address of a request: `True` is what one of the clients writes for true, and errors have this API's
+//! shape.
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -25,5 +26,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let uri: Uri = format!("/?{query}").parse().map_err(|_| Fault::bad("the query cannot be read"))?;
         let read = Query::<T>::try_from_uri(&uri);
         read.map(|Query(params)| Params(params)).map_err(|error| Fault::bad(error.body_text()))
+    }
+}
+
+/// What an address names, read.
+pub(crate) struct Place<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Place<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Place<T>, Fault> {
+        let read = Path::<T>::from_request_parts(parts, state).await;
+        read.map(|Path(place)| Place(place)).map_err(|error| Fault::bad(error.body_text()))
     }
 }

@@ -8,13 +8,12 @@ use serde_json::{Map, Value, json};
 use tenure_core::ledger::EVALUATOR_QUEUE;
 use tenure_core::task::command::{ListQueues, QueueView};
 
-use super::asker::Asker;
+use super::asker::Reading;
 use super::fault::Fault;
 use super::params::Params;
 use crate::http::{App, reply};
 
-async fn queues(app: &App, asker: &Asker, name: Option<&str>) -> Result<Vec<QueueView>, Fault> {
-    asker.reading()?;
+async fn queues(app: &App, name: Option<&str>) -> Result<Vec<QueueView>, Fault> {
     let queues = app.engine().apply(ListQueues { name: name.map(Into::into) }).await?;
     Ok(queues.into_iter().filter(|queue| &*queue.queue.name != EVALUATOR_QUEUE).collect())
 }
@@ -36,10 +35,10 @@ pub(crate) struct QueueQuery {
 /// The length of one queue.
 pub(crate) async fn size(
     State(app): State<App>,
-    asker: Asker,
+    _: Reading,
     Params(query): Params<QueueQuery>,
 ) -> Result<Response, Fault> {
-    let queues = queues(&app, &asker, query.task_type.as_deref()).await?;
+    let queues = queues(&app, query.task_type.as_deref()).await?;
     let wanted = queues.iter().filter(|queue| queue.queue.domain.as_deref() == query.domain.as_deref());
     Ok(reply::json(StatusCode::OK, &wanted.map(|queue| queue.waiting).sum::<usize>()))
 }
@@ -47,12 +46,12 @@ pub(crate) async fn size(
 /// The lengths of the queues that are named, each as often as it is asked for.
 pub(crate) async fn sizes(
     State(app): State<App>,
-    asker: Asker,
+    _: Reading,
     Params(query): Params<Vec<(String, String)>>,
 ) -> Result<Response, Fault> {
     let mut sizes = Map::new();
     for (_, name) in query.iter().filter(|(field, _)| field == "taskType") {
-        let queues = queues(&app, &asker, Some(name)).await?;
+        let queues = queues(&app, Some(name)).await?;
         let open = queues.iter().filter(|queue| queue.queue.domain.is_none());
         sizes.insert(name.clone(), open.map(|queue| queue.waiting).sum::<usize>().into());
     }
@@ -60,8 +59,8 @@ pub(crate) async fn sizes(
 }
 
 /// The lengths of all queues.
-pub(crate) async fn all(State(app): State<App>, asker: Asker) -> Result<Response, Fault> {
-    let queues = queues(&app, &asker, None).await?;
+pub(crate) async fn all(State(app): State<App>, _: Reading) -> Result<Response, Fault> {
+    let queues = queues(&app, None).await?;
     let sizes: Map<String, Value> = queues.iter().map(|queue| (title(queue), queue.waiting.into())).collect();
     Ok(reply::json(StatusCode::OK, &sizes))
 }
@@ -69,16 +68,16 @@ pub(crate) async fn all(State(app): State<App>, asker: Asker) -> Result<Response
 /// Who polled a queue last.
 pub(crate) async fn polls(
     State(app): State<App>,
-    asker: Asker,
+    _: Reading,
     Params(query): Params<QueueQuery>,
 ) -> Result<Response, Fault> {
-    let queues = queues(&app, &asker, query.task_type.as_deref()).await?;
+    let queues = queues(&app, query.task_type.as_deref()).await?;
     Ok(reply::json(StatusCode::OK, &poll_data(&queues)))
 }
 
 /// Who polled each queue last.
-pub(crate) async fn all_polls(State(app): State<App>, asker: Asker) -> Result<Response, Fault> {
-    let queues = queues(&app, &asker, None).await?;
+pub(crate) async fn all_polls(State(app): State<App>, _: Reading) -> Result<Response, Fault> {
+    let queues = queues(&app, None).await?;
     Ok(reply::json(StatusCode::OK, &poll_data(&queues)))
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use tenure_core::Resource;
 use tenure_core::change::RecordId;
 use tenure_core::flow::command::{FlowView, GetFlow, GetPlan, GotFlow};
@@ -10,6 +12,7 @@ use tenure_core::id::{FlowId, TaskId};
 use tenure_store::{EventQuery, Order};
 
 use super::fault::Fault;
+use super::params::Place;
 use crate::http::App;
 
 /// A run, wherever it is.
@@ -21,6 +24,27 @@ pub(super) enum Run {
 /// The id of a run, or that there is none of that name.
 pub(super) fn id(text: &str) -> Result<FlowId, Fault> {
     text.parse().map_err(|_| unknown(text))
+}
+
+/// The run that an address names.
+pub(crate) struct RunId(pub(super) FlowId);
+
+impl FromRequestParts<App> for RunId {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<RunId, Fault> {
+        let Place(text) = Place::<String>::from_request_parts(parts, app).await?;
+        id(&text).map(RunId)
+    }
+}
+
+/// The id of a task, or that there is none of that name.
+pub(super) fn task_id(text: &str) -> Result<TaskId, Fault> {
+    text.parse().map_err(|_| unknown_task(text))
+}
+
+pub(super) fn unknown_task(text: &str) -> Fault {
+    Fault::not_found(format!("no task {text} is known"))
 }
 
 pub(super) fn unknown(text: &str) -> Fault {

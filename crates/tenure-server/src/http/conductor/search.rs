@@ -1,7 +1,7 @@
 //! Owns finding runs by what they are: `field = value` and `field IN (…)` joined by AND, over those that go on and those
 //! that are over. Every search looks at a bounded number of runs, the newest first.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
@@ -12,11 +12,11 @@ use tenure_core::flow::{Flow, Plan};
 use tenure_core::task::command::{ListTasks, TaskView};
 use tenure_core::task::to_value;
 
-use super::asker::Asker;
+use super::asker::Reading;
 use super::body::Body;
 use super::fault::Fault;
 use super::model::{self, WireTask};
-use super::params::Params;
+use super::params::{Params, Place};
 use super::runs;
 use crate::http::{App, reply};
 
@@ -146,10 +146,9 @@ fn summary(flow: &Flow, plan: &Plan) -> Value {
 /// Runs that fit a query.
 pub(crate) async fn workflows(
     State(app): State<App>,
-    asker: Asker,
+    _: Reading,
     Params(query): Params<SearchQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     if query.free_text.as_deref().is_some_and(|text| !text.is_empty() && text != "*") {
         return Err(Fault::bad("freeText is not there in Tenure; search by query"));
     }
@@ -164,10 +163,9 @@ pub(crate) async fn workflows(
 /// Tasks that are not over, a page of them.
 pub(crate) async fn tasks(
     State(app): State<App>,
-    asker: Asker,
+    _: Reading,
     Params(query): Params<SearchQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     let wanted = Wanted::parse(query.query.as_deref().unwrap_or_default())?;
     let (start, size) = (query.start.unwrap_or(0), query.size.unwrap_or(100).min(PAGE_MAX));
     let (mut found, mut looked, mut after) = (Vec::new(), 0, None);
@@ -193,11 +191,10 @@ pub(crate) struct RunningQuery {
 /// The ids of runs of a workflow that go on.
 pub(crate) async fn running(
     State(app): State<App>,
-    asker: Asker,
-    Path(name): Path<String>,
+    _: Reading,
+    Place(name): Place<String>,
     Params(query): Params<RunningQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     let list = ListFlows { name: Some(name.into()), version: query.version, limit: 1_000, ..ListFlows::default() };
     let ids: Vec<String> = app.engine().apply(list).await?.iter().map(|flow| flow.id.to_string()).collect();
     Ok(reply::json(StatusCode::OK, &ids))
@@ -219,11 +216,10 @@ async fn of_correlation(app: &App, name: &str, correlation: &str, closed: bool) 
 /// Runs of a workflow with a correlation.
 pub(crate) async fn correlated(
     State(app): State<App>,
-    asker: Asker,
-    Path((name, correlation)): Path<(String, String)>,
+    _: Reading,
+    Place((name, correlation)): Place<(String, String)>,
     Params(query): Params<CorrelatedQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     let found = of_correlation(&app, &name, &correlation, query.include_closed.unwrap_or(false)).await?;
     Ok(reply::json(StatusCode::OK, &found))
 }
@@ -231,12 +227,11 @@ pub(crate) async fn correlated(
 /// Runs of a workflow with any of these correlations.
 pub(crate) async fn correlated_many(
     State(app): State<App>,
-    asker: Asker,
-    Path(name): Path<String>,
+    _: Reading,
+    Place(name): Place<String>,
     Params(query): Params<CorrelatedQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
     let mut all = Map::new();
     for correlation in body.json::<Vec<String>>()? {
         let found = of_correlation(&app, &name, &correlation, query.include_closed.unwrap_or(false)).await?;

@@ -1,6 +1,6 @@
 //! Owns polls and updates of tasks, and looks at them.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -13,11 +13,11 @@ use tenure_core::task::command::{
 };
 use tenure_core::task::{Json, Log, Status, empty_object, to_json};
 
-use super::asker::Asker;
-use super::body::Body;
+use super::asker::{Asker, Reading, Working};
+use super::body::{Body, text};
 use super::fault::Fault;
 use super::model::{self, WireTask};
-use super::params::Params;
+use super::params::{Params, Place};
 use super::{runs, workflows};
 use crate::http::{App, reply};
 
@@ -40,7 +40,7 @@ pub(crate) struct PollQuery {
 pub(crate) async fn poll_many(
     State(app): State<App>,
     asker: Asker,
-    Path(name): Path<String>,
+    Place(name): Place<String>,
     Params(query): Params<PollQuery>,
 ) -> Result<Response, Fault> {
     let poll = poll(&app, &asker, &name, &query)?;
@@ -53,7 +53,7 @@ pub(crate) async fn poll_many(
 pub(crate) async fn poll_one(
     State(app): State<App>,
     asker: Asker,
-    Path(name): Path<String>,
+    Place(name): Place<String>,
     Params(query): Params<PollQuery>,
 ) -> Result<Response, Fault> {
     let poll = Poll { count: 1, ..poll(&app, &asker, &name, &query)? };
@@ -174,15 +174,11 @@ fn output(given: Option<&RawValue>) -> Result<Json, Fault> {
 pub(crate) async fn update(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
     let result: TaskResult = body.json()?;
     result.check()?;
-    let id = result.task_id.clone().unwrap_or_default();
-    let unknown = || Fault::not_found(format!("no task {id} is known"));
-    let task = id.parse().map_err(|_| unknown())?;
-    let updated = app.engine().update(result.update(&app, &asker, task, false)?).await?;
+    let id = result.task_id.as_deref().unwrap_or_default();
+    let updated = app.engine().update(result.update(&app, &asker, runs::task_id(id)?, false)?).await?;
     match updated.outcome {
-        Outcome::Unknown => Err(unknown()),
-        Outcome::Taken | Outcome::Late => {
-            Ok(telling(&updated, reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id)))
-        }
+        Outcome::Unknown => Err(runs::unknown_task(id)),
+        Outcome::Taken | Outcome::Late => Ok(telling(&updated, text(id))),
     }
 }
 
@@ -222,10 +218,9 @@ fn telling(updated: &Updated, mut response: Response) -> Response {
 }
 
 /// One task.
-pub(crate) async fn get(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.reading()?;
-    let unknown = || Fault::not_found(format!("no task {id} is known"));
-    let task: TaskId = id.parse().map_err(|_| unknown())?;
+pub(crate) async fn get(State(app): State<App>, _: Reading, Place(id): Place<String>) -> Result<Response, Fault> {
+    let task = runs::task_id(&id)?;
+    let unknown = || runs::unknown_task(&id);
     match app.engine().apply(GetTask(task)).await? {
         GotTask::Live(view) => Ok(reply::json(StatusCode::OK, &WireTask::full(&view))),
         GotTask::Unknown => Err(unknown()),
@@ -240,12 +235,11 @@ pub(crate) async fn get(State(app): State<App>, asker: Asker, Path(id): Path<Str
 }
 
 /// What workers said about a task.
-pub(crate) async fn logs(State(app): State<App>, asker: Asker, Path(id): Path<String>) -> Result<Response, Fault> {
-    asker.reading()?;
-    let Ok(task) = id.parse() else { return Err(Fault::not_found(format!("no task {id} is known"))) };
+pub(crate) async fn logs(State(app): State<App>, _: Reading, Place(id): Place<String>) -> Result<Response, Fault> {
+    let task = runs::task_id(&id)?;
     let logs = match app.engine().apply(GetTask(task)).await? {
         GotTask::Live(view) => view.task.logs().to_vec(),
-        GotTask::Unknown => return Err(Fault::not_found(format!("no task {id} is known"))),
+        GotTask::Unknown => return Err(runs::unknown_task(&id)),
         GotTask::Over => {
             let archived = runs::of_task(&app, task).await?;
             let found = archived.and_then(|(archived, _)| archived.tasks.into_iter().find(|found| found.id == task));
@@ -258,11 +252,10 @@ pub(crate) async fn logs(State(app): State<App>, asker: Asker, Path(id): Path<St
 /// Adds a line to a task whose run goes on.
 pub(crate) async fn add_log(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Working,
+    Place(id): Place<String>,
     body: Body,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     let line = body.text()?;
     // Some clients send the line as a JSON text, others as it is.
     let line = serde_json::from_str::<String>(line).unwrap_or_else(|_| line.to_owned());
@@ -283,12 +276,11 @@ pub(crate) struct StepQuery {
 async fn say(
     app: &App,
     asker: &Asker,
-    (workflow, reference, status): (&str, Option<&str>, &str),
+    (flow, reference, status): (FlowId, Option<&str>, &str),
     worker: Option<&str>,
     body: &Body,
 ) -> Result<Option<TaskId>, Fault> {
     let by = asker.worker(worker)?;
-    let flow: FlowId = runs::id(workflow)?;
     let given: Value = body.json_or_default()?;
     let output = if given.is_object() { to_json(&given) } else { empty_object() };
     let act = act(status, output, None, 0)?;
@@ -300,27 +292,26 @@ async fn say(
 pub(crate) async fn update_step(
     State(app): State<App>,
     asker: Asker,
-    Path((workflow, reference, status)): Path<(String, String, String)>,
+    Place((workflow, reference, status)): Place<(String, String, String)>,
     Params(query): Params<StepQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let place = (workflow.as_str(), Some(reference.as_str()), status.as_str());
+    let place = (runs::id(&workflow)?, Some(&*reference), &*status);
     let task = say(&app, &asker, place, query.workerid.as_deref(), &body).await?;
-    let text = task.map(|task| task.to_string()).unwrap_or_default();
-    Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", text))
+    Ok(text(task.map(|task| task.to_string()).unwrap_or_default()))
 }
 
 /// The same, answered with the workflow.
 pub(crate) async fn update_step_sync(
     State(app): State<App>,
     asker: Asker,
-    Path((workflow, reference, status)): Path<(String, String, String)>,
+    Place((workflow, reference, status)): Place<(String, String, String)>,
     Params(query): Params<StepQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let place = (workflow.as_str(), Some(reference.as_str()), status.as_str());
-    match say(&app, &asker, place, query.workerid.as_deref(), &body).await? {
-        Some(_) => workflows::show(&app, &workflow, true).await,
+    let flow = runs::id(&workflow)?;
+    match say(&app, &asker, (flow, Some(&reference), &status), query.workerid.as_deref(), &body).await? {
+        Some(_) => workflows::show(&app, flow, true).await,
         None => Err(Fault::not_found(format!("no task {reference} of {workflow} waits for an update"))),
     }
 }
@@ -329,22 +320,23 @@ pub(crate) async fn update_step_sync(
 pub(crate) async fn signal(
     State(app): State<App>,
     asker: Asker,
-    Path((workflow, status)): Path<(String, String)>,
+    Place((workflow, status)): Place<(String, String)>,
     body: Body,
-) -> Result<Response, Fault> {
-    say(&app, &asker, (&workflow, None, &status), None, &body).await?;
-    Ok(StatusCode::OK.into_response())
+) -> Result<StatusCode, Fault> {
+    say(&app, &asker, (runs::id(&workflow)?, None, &status), None, &body).await?;
+    Ok(StatusCode::OK)
 }
 
 /// The same, answered with the workflow.
 pub(crate) async fn signal_sync(
     State(app): State<App>,
     asker: Asker,
-    Path((workflow, status)): Path<(String, String)>,
+    Place((workflow, status)): Place<(String, String)>,
     body: Body,
 ) -> Result<Response, Fault> {
-    match say(&app, &asker, (&workflow, None, &status), None, &body).await? {
-        Some(_) => workflows::show(&app, &workflow, true).await,
+    let flow = runs::id(&workflow)?;
+    match say(&app, &asker, (flow, None, &status), None, &body).await? {
+        Some(_) => workflows::show(&app, flow, true).await,
         None => Err(Fault::not_found(format!("no task of {workflow} waits for a signal"))),
     }
 }

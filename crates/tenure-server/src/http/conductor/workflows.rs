@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
@@ -14,11 +14,11 @@ use tenure_core::flow::command::{OnKeyUsed, StartFlow, Which};
 use tenure_core::id::FlowId;
 use tenure_core::task::{empty_object, to_json, to_value};
 
-use super::asker::Asker;
-use super::body::Body;
+use super::asker::{Reading, Working};
+use super::body::{Body, text};
 use super::fault::Fault;
-use super::params::Params;
-use super::runs::{self, Run};
+use super::params::{Params, Place};
+use super::runs::{self, Run, RunId};
 use super::{compile, model};
 use crate::http::{App, reply};
 
@@ -90,10 +90,8 @@ fn wrong(path: &str, why: impl Into<String>) -> Fault {
 }
 
 /// Starts a run.
-pub(crate) async fn start(State(app): State<App>, asker: Asker, body: Body) -> Result<Response, Fault> {
-    asker.working()?;
-    let id = app.engine().apply(body.json::<StartDoc>()?.start()?).await??;
-    Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id.to_string()))
+pub(crate) async fn start(State(app): State<App>, _: Working, body: Body) -> Result<Response, Fault> {
+    Ok(text(app.engine().apply(body.json::<StartDoc>()?.start()?).await??))
 }
 
 #[derive(Deserialize)]
@@ -107,12 +105,11 @@ pub(crate) struct StartQuery {
 /// Starts a run of the workflow in the address; the body is its input.
 pub(crate) async fn start_named(
     State(app): State<App>,
-    asker: Asker,
-    Path(name): Path<String>,
+    _: Working,
+    Place(name): Place<String>,
     Params(query): Params<StartQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     let doc = StartDoc {
         name: Some(name),
         version: query.version,
@@ -121,8 +118,7 @@ pub(crate) async fn start_named(
         input: body.json_or_default()?,
         ..StartDoc::default()
     };
-    let id = app.engine().apply(doc.start()?).await??;
-    Ok(reply::typed(StatusCode::OK, "text/plain; charset=utf-8", id.to_string()))
+    Ok(text(app.engine().apply(doc.start()?).await??))
 }
 
 #[derive(Deserialize)]
@@ -134,16 +130,15 @@ pub(crate) struct GetQuery {
 /// One run.
 pub(crate) async fn get(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Reading,
+    RunId(id): RunId,
     Params(query): Params<GetQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
-    show(&app, &id, query.include_tasks.unwrap_or(true)).await
+    show(&app, id, query.include_tasks.unwrap_or(true)).await
 }
 
-pub(super) async fn show(app: &App, id: &str, with_tasks: bool) -> Result<Response, Fault> {
-    Ok(reply::json(StatusCode::OK, &wire(app, runs::id(id)?, with_tasks).await?))
+pub(super) async fn show(app: &App, id: FlowId, with_tasks: bool) -> Result<Response, Fault> {
+    Ok(reply::json(StatusCode::OK, &wire(app, id, with_tasks).await?))
 }
 
 async fn wire(app: &App, id: FlowId, with_tasks: bool) -> Result<Value, Fault> {
@@ -168,12 +163,11 @@ pub(crate) struct StatusQuery {
 /// How a run stands.
 pub(crate) async fn status(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Reading,
+    RunId(id): RunId,
     Params(query): Params<StatusQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
-    let flow = match runs::find(&app, runs::id(&id)?, false).await? {
+    let flow = match runs::find(&app, id, false).await? {
         Run::Live(view) => view.flow,
         Run::Over(archived, _) => archived.flow,
     };
@@ -199,12 +193,11 @@ pub(crate) struct TasksQuery {
 /// The tasks of a run, a page of them.
 pub(crate) async fn tasks(
     State(app): State<App>,
-    asker: Asker,
-    Path(id): Path<String>,
+    _: Reading,
+    RunId(id): RunId,
     Params(query): Params<TasksQuery>,
 ) -> Result<Response, Fault> {
-    asker.reading()?;
-    let whole = wire(&app, runs::id(&id)?, true).await?;
+    let whole = wire(&app, id, true).await?;
     let tasks = whole.get("tasks").and_then(Value::as_array).cloned().unwrap_or_default();
     let has = |task: &Value, status: &str| task.get("status").and_then(Value::as_str) == Some(status);
     let wanted: Vec<Value> =
@@ -225,12 +218,11 @@ pub(crate) struct ExecuteQuery {
 /// Starts a run and waits for its end, for one of its steps, or until it waits itself.
 pub(crate) async fn execute(
     State(app): State<App>,
-    asker: Asker,
-    Path((name, version)): Path<(String, String)>,
+    _: Working,
+    Place((name, version)): Place<(String, String)>,
     Params(query): Params<ExecuteQuery>,
     body: Body,
 ) -> Result<Response, Fault> {
-    asker.working()?;
     let mut doc: StartDoc = body.json_or_default()?;
     let version = version.parse().map_err(|_| wrong("version", "is a number"))?;
     (doc.name, doc.version) = (Some(name), Some(version));
