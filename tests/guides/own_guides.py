@@ -5,8 +5,8 @@ import os
 import subprocess
 
 import tenure
+from agent_thread import Running
 from guide_blocks import promise
-from server_world import Running
 from tenure import conductor
 from tenure_process import binary, eventually
 

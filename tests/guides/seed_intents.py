@@ -8,8 +8,8 @@ import time
 
 import pytest
 import tenure
+from agent_thread import Running
 from guide_blocks import promise
-from server_world import Running
 from tenure.agents import Agent, on_assignment
 from tenure_process import binary, eventually
 

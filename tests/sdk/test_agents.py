@@ -6,25 +6,9 @@ import time
 
 import pytest
 import tenure
+from agent_thread import Running
 from tenure.agents import Agent, on_assignment, on_complete, on_lease_available, on_retry, on_state_change
 from tenure_process import eventually
-
-
-class Running:
-    """An agent in a thread, until the end of the block."""
-
-    def __init__(self, cls, url):
-        self.agent = cls()
-        self.thread = threading.Thread(target=self.agent.run, args=(url,), daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self.agent
-
-    def __exit__(self, *_):
-        self.agent.stop()
-        self.thread.join(30)
-        assert not self.thread.is_alive()
 
 
 @pytest.fixture

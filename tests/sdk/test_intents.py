@@ -131,3 +131,11 @@ def test_both_clients_have_the_same_calls():
     calls = lambda cls: {name for name in vars(cls) if not name.startswith("_")}
     assert calls(tenure.OpenIntentClient) == calls(tenure.AsyncOpenIntentClient)
     assert calls(tenure.Client) == calls(tenure.AsyncClient)
+
+
+def test_a_call_that_is_sent_once_does_not_use_a_connection_that_was_closed_meanwhile(server, a):
+    for number in range(3):
+        a.create_intent(f"number {number}")
+        server.kill()
+        server.start(server.address)
+    assert len(a.list_intents()) == 3

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::client::{Client, seconds};
 use crate::errors::raised;
-use crate::runtime::block;
+use crate::runtime::{TASKS, block};
 use crate::{json, work};
 
 /// What an agent listens to, and how it leases.
@@ -44,7 +44,7 @@ impl Agent {
 
     /// Works until `stop`; blocks without the interpreter lock. `dispatch(kind, intent, details, done)` starts a handler.
     fn run(&self, py: Python<'_>, client: &Client, settings: Settings, dispatch: Py<PyAny>) -> PyResult<()> {
-        let intents = client.connection(py)?.intents();
+        let intents = client.background(py)?.intents();
         let dispatch = Arc::new(dispatch);
         let handler = move |work: tenure::Work| handle(Arc::clone(&dispatch), work);
         let mut agent = tenure::Agent::new(intents)
@@ -69,9 +69,10 @@ impl Agent {
         }
         let stop = Arc::clone(&self.stop);
         // As a task of the runtime: an interrupt ends the wait here, and the agent by the same stop.
-        let running = crate::runtime::runtime(py)?.spawn(async move { agent.run(stop.notified()).await });
+        let tasks = TASKS.get(py)?;
+        let running = tasks.spawn(async move { agent.run(stop.notified()).await });
         let _stop_on_interrupt = StopOnDrop(Arc::clone(&self.stop));
-        match block(py, running)? {
+        match block(py, &tasks, running)? {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(raised(py, &error)),
             Err(broken) => Err(pyo3::exceptions::PyRuntimeError::new_err(broken.to_string())),

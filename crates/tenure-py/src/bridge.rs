@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::errors::raised;
 use crate::guard::Guard;
-use crate::runtime::{block, runtime, visit};
+use crate::runtime::{CALLS, TASKS, block, visit};
 
 static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -23,7 +23,7 @@ pub(crate) fn answer<'py, T: Send + 'static>(
     if asynchronous {
         return promise(py, future, convert);
     }
-    match block(py, future)? {
+    match block(py, &*CALLS.get(py)?, future)? {
         Ok(value) => convert(py, value).map(|object| object.into_bound(py)),
         Err(error) => Err(raised(py, &error)),
     }
@@ -38,7 +38,7 @@ fn promise<'py, T: Send + 'static>(
     let event_loop = RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()?;
     let promise = event_loop.call_method0("create_future")?;
     let (loop_, told) = (event_loop.unbind(), promise.clone().unbind());
-    let call = runtime(py)?.spawn(async move {
+    let call = TASKS.get(py)?.spawn(async move {
         let result = future.await;
         // Not on a thread of the runtime: getting the interpreter lock may take as long as Python likes.
         tokio::task::spawn_blocking(move || {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Serialize;
 use tenure::{Acquire, EventQuery, Lease, LeaseId, LeaseQuery, Mode, Status};
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 
 use crate::bridge::answer;
 use crate::errors::raised;
 use crate::events::Events;
 use crate::guard::Guard;
 use crate::json;
-use crate::runtime::runtime;
+use crate::runtime::{CALLS, TASKS, detach};
 
 /// How to reach a server. After a fork the child makes connections of its own.
 #[derive(Clone)]
@@ -31,7 +31,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn connect(&self, py: Python<'_>) -> PyResult<tenure::Client> {
+    /// The connections belong to this runtime.
+    fn connect(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<tenure::Client> {
         let mut builder = tenure::Client::builder().url(&self.url);
         if let Some(key) = &self.api_key {
             builder = builder.api_key(key);
@@ -45,8 +46,6 @@ impl Settings {
         if let Some(patience) = self.patience {
             builder = builder.patience(seconds("patience", patience)?);
         }
-        // Setting up connections looks for a runtime.
-        let runtime = runtime(py)?;
         let _inside = runtime.enter();
         builder.build().map_err(|error| raised(py, &error))
     }
@@ -71,9 +70,19 @@ impl Client {
         }
         // The parent's, if this is a forked child: its threads are not here.
         std::mem::forget(slot.take());
-        let client = self.settings.connect(py)?;
+        let client = self.settings.connect(py, &*self.runtime(py)?)?;
         *slot = Some((pid, client.clone()));
         Ok(client)
+    }
+
+    /// Where its calls run.
+    fn runtime(&self, py: Python<'_>) -> PyResult<Arc<Runtime>> {
+        if self.asynchronous { TASKS.get(py) } else { CALLS.get(py) }
+    }
+
+    /// A connection for what goes on beside Python.
+    pub(crate) fn background(&self, py: Python<'_>) -> PyResult<tenure::Client> {
+        if self.asynchronous { self.connection(py) } else { self.settings.connect(py, &*TASKS.get(py)?) }
     }
 
     fn json<'py, T: Serialize + Send + 'static, F>(
@@ -103,8 +112,9 @@ impl Client {
         asynchronous: bool,
     ) -> PyResult<Client> {
         let settings = Settings { url, api_key, holder, timeout, patience };
-        let client = settings.connect(py)?;
-        Ok(Client { settings, asynchronous, connection: Mutex::new(Some((std::process::id(), client))) })
+        let client = Client { settings, asynchronous, connection: Mutex::default() };
+        client.connection(py)?;
+        Ok(client)
     }
 
     #[getter]
@@ -128,7 +138,7 @@ impl Client {
         let request = options.request(resources)?;
         let client = self.connection(py)?;
         let acquire = Box::pin(async move { client.acquire(request).await });
-        let grant = Granting { acquire: Some(acquire), waits, runtime: runtime(py)?.handle().clone() };
+        let grant = Granting { acquire: Some(acquire), waits, runtime: self.runtime(py)? };
         answer(py, self.asynchronous, grant, |py, lease| Ok(Py::new(py, Guard::new(lease))?.into_any()))
     }
 
@@ -302,7 +312,7 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<Lease, tenure::Error>> + Sen
 struct Granting {
     acquire: Option<Acquiring>,
     waits: bool,
-    runtime: Handle,
+    runtime: Arc<Runtime>,
 }
 
 impl Future for Granting {
@@ -319,7 +329,7 @@ impl Future for Granting {
 impl Drop for Granting {
     fn drop(&mut self) {
         if let Some(acquire) = self.acquire.take().filter(|_| !self.waits) {
-            self.runtime.spawn(async move {
+            detach(&self.runtime, async move {
                 if let Ok(lease) = acquire.await {
                     // Nobody is left to be told if this fails; then it lapses.
                     let _ = lease.release().await;

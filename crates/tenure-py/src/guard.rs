@@ -10,11 +10,11 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tenure::{Lease, LeaseId, LeaseInfo, State};
-use tokio::task::AbortHandle;
 
 use crate::bridge::answer;
 use crate::json;
-use crate::runtime::{runtime, visit};
+use crate::runtime::TASKS;
+use crate::watch::Watch;
 
 /// Everything this process holds, for the end of the interpreter. Locked only under the interpreter lock.
 static LIVE: Mutex<Option<HashMap<LeaseId, Weak<Body>>>> = Mutex::new(None);
@@ -23,7 +23,7 @@ struct Body {
     pid: u32,
     id: LeaseId,
     lease: Mutex<Option<Lease>>,
-    watches: Mutex<Vec<AbortHandle>>,
+    watches: Mutex<Vec<Arc<Watch>>>,
 }
 
 impl Body {
@@ -45,7 +45,7 @@ impl Drop for Body {
             std::mem::forget(watches.map(std::mem::take));
             return;
         }
-        watches.unwrap_or_else(PoisonError::into_inner).iter().for_each(AbortHandle::abort);
+        watches.unwrap_or_else(PoisonError::into_inner).iter().for_each(|watch| watch.end());
     }
 }
 
@@ -151,17 +151,8 @@ impl Guard {
         self.refuse_foreign()?;
         let lost = self.body.lease().as_ref().map(Lease::lost);
         let Some(lost) = lost else { return Ok(()) };
-        let watch = runtime(py)?.spawn(async move {
-            let loss = lost.await.to_string();
-            tokio::task::spawn_blocking(move || {
-                visit(|py| {
-                    if let Err(error) = callback.call1(py, (loss,)) {
-                        error.write_unraisable(py, None);
-                    }
-                })
-            });
-        });
-        self.body.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch.abort_handle());
+        let watch = Watch::start(lost, callback, TASKS.get(py)?.handle().clone());
+        self.body.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         Ok(())
     }
 
@@ -181,7 +172,7 @@ impl Guard {
     /// Gives it back without waiting for the answer: nobody took it over.
     pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(lease) = self.body.is_ours().then(|| self.take()).flatten() {
-            runtime(py)?.spawn(lease.release());
+            TASKS.get(py)?.spawn(lease.release());
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The native half of the Python package `tenure`: the Rust crate of the same name, given to Python.
 //!
-//! Owns the border between the two: one runtime per process, waiting without the interpreter lock, asyncio futures,
+//! Owns the border between the two: calls that run on the thread that waits for them, without the interpreter lock, asyncio futures,
 //! errors as exceptions. The heartbeats run in the Rust crate's own thread and never touch the interpreter. Types,
 //! decorators and documentation for people are in `python/tenure`; nothing here is meant to be called from elsewhere.
 
@@ -12,6 +12,7 @@ mod events;
 mod guard;
 mod json;
 mod runtime;
+mod watch;
 mod work;
 mod worker;
 

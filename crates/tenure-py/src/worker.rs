@@ -9,7 +9,7 @@ use tenure::{Outcome, TaskContext, TaskType};
 use tokio::sync::Notify;
 
 use crate::client::{Client, seconds};
-use crate::runtime::{block, runtime};
+use crate::runtime::{TASKS, block};
 use crate::{json, work};
 
 /// A worker for polled tasks.
@@ -51,13 +51,14 @@ impl Worker {
 
     /// Polls and runs until `stop`; blocks without the interpreter lock.
     fn run(&self, py: Python<'_>, client: &Client, drain: f64) -> PyResult<()> {
-        let mut worker = tenure::Worker::new(client.connection(py)?).drain(seconds("drain", drain)?);
+        let mut worker = tenure::Worker::new(client.background(py)?).drain(seconds("drain", drain)?);
         for kind in self.types.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             worker = worker.task(kind.clone());
         }
         let stop = Arc::clone(&self.stop);
-        let running = runtime(py)?.spawn(async move { worker.run(stop.notified()).await });
-        let finished = block(py, running);
+        let tasks = TASKS.get(py)?;
+        let running = tasks.spawn(async move { worker.run(stop.notified()).await });
+        let finished = block(py, &tasks, running);
         self.stop.notify_one();
         finished?.map_err(|broken| pyo3::exceptions::PyRuntimeError::new_err(broken.to_string()))
     }
