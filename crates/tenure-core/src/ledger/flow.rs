@@ -13,6 +13,7 @@ mod keys;
 mod look;
 mod looping;
 mod operators;
+mod rerun;
 mod schedule;
 mod scope;
 mod start;

@@ -2,12 +2,14 @@
 
 use serde_json::json;
 use tenure_core::event::EventKind;
-use tenure_core::flow::FlowStatus;
-use tenure_core::flow::command::{Again, FlowRefusal, Steer};
+use tenure_core::flow::command::{Again, Answer, FlowRefusal, Steer};
+use tenure_core::flow::{FlowStatus, Op};
+use tenure_core::id::TaskId;
 use tenure_core::task::Status;
-use tenure_core::task::command::Outcome;
+use tenure_core::task::command::{Outcome, TaskView};
 
-use crate::shop::{Shop, line, work};
+use crate::operators::follow;
+use crate::shop::{Shop, line, plan, step, work};
 
 fn three() -> Shop {
     let mut shop = Shop::new();
@@ -110,4 +112,118 @@ fn a_restart_begins_anew_and_a_rerun_from_one_task() {
     let archived = shop.archived(flow);
     assert_eq!((archived.flow.status, archived.tasks.len(), archived.flow.lives), (FlowStatus::Completed, 3, 2));
     assert_eq!(archived.tasks[0].reference.as_ref(), "a");
+}
+
+/// `a` and `b` with `c` beside each other; `d` after both.
+fn forked() -> Shop {
+    let mut shop = Shop::new();
+    for name in ["a", "b", "c", "d"] {
+        shop.define_task(name, |rules| rules.retry.max_attempts = 1);
+    }
+    let steps = vec![
+        follow(step("f", Op::Fork { ways: vec![1, 2] }, json!({})), Some(4)),
+        follow(work("a"), None),
+        follow(work("b"), Some(3)),
+        follow(work("c"), None),
+        follow(step("j", Op::Join { on: vec!["a".into(), "c".into()] }, json!({})), Some(5)),
+        follow(step("d", Op::Work, json!({ "a": "${j.output.a.by}", "c": "${j.output.c.by}" })), None),
+    ];
+    shop.define(plan("wf", steps));
+    shop
+}
+
+fn done(shop: &mut Shop, name: &str, worker: &str) -> TaskView {
+    let task = shop.poll(name, worker).unwrap_or_else(|| panic!("{name} is next"));
+    shop.done(task.task.id, worker);
+    task
+}
+
+fn rerun(task: TaskId) -> Again {
+    Again::Rerun { task: Some(task), task_input: None, input: None, correlation: None }
+}
+
+#[test]
+fn a_rerun_from_one_way_of_a_fork_keeps_the_others_and_comes_to_what_follows_the_join() {
+    let mut shop = forked();
+    let flow = shop.start("wf", json!({}));
+    let a = done(&mut shop, "a", "w1").task.id;
+    for name in ["b", "c", "d"] {
+        done(&mut shop, name, "w1");
+    }
+    shop.again(flow, rerun(a)).unwrap();
+    shop.restart();
+    assert!(shop.poll("b", "w2").is_none() && shop.poll("d", "w2").is_none());
+    done(&mut shop, "a", "w2");
+    let d = done(&mut shop, "d", "w2");
+    assert_eq!(d.task.input.get(), r#"{"a":"w2","c":"w1"}"#);
+    let archived = shop.archived(flow);
+    let names: Vec<_> = archived.tasks.iter().map(|task| &*task.reference).collect();
+    assert_eq!((archived.flow.status, names), (FlowStatus::Completed, vec!["f", "b", "j", "c", "a", "d"]));
+}
+
+#[test]
+fn a_rerun_goes_on_with_what_was_canceled_beside_its_task() {
+    let mut shop = forked();
+    let flow = shop.start("wf", json!({}));
+    let held = shop.poll("b", "w1").unwrap();
+    let a = shop.poll("a", "w1").unwrap();
+    shop.fail(a.task.id, "w1");
+    assert_eq!(shop.status(flow), FlowStatus::Failed);
+    shop.again(flow, rerun(a.task.id)).unwrap();
+    shop.restart();
+    let b = done(&mut shop, "b", "w2");
+    assert_eq!(b.task.retry_of(), Some(held.task.id));
+    for name in ["c", "a", "d"] {
+        done(&mut shop, name, "w2");
+    }
+    assert_eq!(shop.status(flow), FlowStatus::Completed);
+}
+
+#[test]
+fn what_was_done_while_a_run_was_paused_counts_when_it_is_retried_after_its_end() {
+    let mut shop = forked();
+    let flow = shop.start("wf", json!({}));
+    shop.control(flow, Steer::Pause).unwrap();
+    done(&mut shop, "b", "w1");
+    shop.control(flow, Steer::Terminate { reason: None }).unwrap();
+    shop.again(flow, Again::Retry).unwrap();
+    for name in ["a", "c", "d"] {
+        done(&mut shop, name, "w2");
+    }
+    assert_eq!(shop.status(flow), FlowStatus::Completed);
+}
+
+#[test]
+fn a_rerun_from_a_fork_that_is_worked_out_while_running_works_it_out_anew_and_one_from_a_way_does_not() {
+    let mut shop = forked();
+    let steps = vec![
+        follow(step("f", Op::DynamicFork, json!({})), Some(1)),
+        follow(step("j", Op::Join { on: vec![] }, json!({})), Some(2)),
+        follow(work("d"), None),
+    ];
+    shop.define(plan("dynamic", steps));
+    let flow = shop.start("dynamic", json!({}));
+    shop.evaluate(|_| Answer::Ways(vec![vec![work("a")], vec![work("b"), work("c")]]));
+    for name in ["a", "b", "c", "d"] {
+        done(&mut shop, name, "w1");
+    }
+    let named = |shop: &Shop, name: &str| {
+        let archived = shop.archived(flow);
+        archived.tasks.iter().find(|task| &*task.reference == name).map(|task| task.id).expect("it ran")
+    };
+    let b = named(&shop, "b");
+    shop.again(flow, rerun(b)).unwrap();
+    assert!(shop.poll("a", "w2").is_none());
+    for name in ["b", "c", "d"] {
+        done(&mut shop, name, "w2");
+    }
+    let f = named(&shop, "f");
+    shop.again(flow, rerun(f)).unwrap();
+    shop.evaluate(|_| Answer::Ways(vec![vec![work("c")]]));
+    for name in ["c", "d"] {
+        done(&mut shop, name, "w3");
+    }
+    let archived = shop.archived(flow);
+    let names: Vec<_> = archived.tasks.iter().map(|task| &*task.reference).collect();
+    assert_eq!((archived.flow.status, names), (FlowStatus::Completed, vec!["f", "c", "j", "d"]));
 }

@@ -1,15 +1,16 @@
 //! T5 against an interpreter: random graphs of choices, forks and loops, worked through in random order with crashes in between.
 //!
 //! The interpreter keeps no state: from the graph and the names of what is done follows what can be worked on now. After every
-//! answer the ledger must offer exactly that.
+//! answer the ledger must offer exactly that; also when the run is run again from one of its tasks after its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
+use tenure_core::flow::command::Again;
 use tenure_core::flow::{Branch, Choice, FlowStatus, Looping, Op, Step};
-use tenure_core::id::TaskId;
+use tenure_core::id::{FlowId, TaskId};
 use tenure_core::task::Status;
 use tenure_core::task::command::Outcome;
 
@@ -83,6 +84,20 @@ fn interpret(nodes: &[Node], round: &str, done: &BTreeSet<String>, ready: &mut B
     })
 }
 
+/// All that can be done while this piece of work is not.
+fn without(nodes: &[Node], name: &str) -> BTreeSet<String> {
+    let mut done = BTreeSet::new();
+    loop {
+        let mut ready = BTreeSet::new();
+        interpret(nodes, "", &done, &mut ready);
+        ready.remove(name);
+        if ready.is_empty() {
+            return done;
+        }
+        done.append(&mut ready);
+    }
+}
+
 #[derive(Default)]
 struct Builder {
     steps: Vec<Option<Step>>,
@@ -133,15 +148,9 @@ impl Builder {
     }
 }
 
-fn play(nodes: &[Node], order: &[u8]) {
-    let mut shop = Shop::new();
-    shop.define_task("a", |_| {});
-    let mut builder = Builder { steps: vec![None] };
-    let first = builder.way(nodes, None);
-    builder.steps[0] = Some(Step { next: first, ..step("start", Op::Noop, json!({})) });
-    shop.define(plan("wf", builder.steps.into_iter().flatten().map(Arc::new).collect()));
-    let flow = shop.start("wf", json!({}));
-    let (mut held, mut done) = (BTreeMap::<String, TaskId>::new(), BTreeSet::new());
+/// Does what there is to do, in any order, until the interpreter says that all is done.
+fn work_through(shop: &mut Shop, flow: FlowId, nodes: &[Node], order: &[u8], mut done: BTreeSet<String>) {
+    let mut held = BTreeMap::<String, TaskId>::new();
     for choice in order.iter().cycle() {
         while let Some(task) = shop.poll("a", "w") {
             held.insert(task.task.reference.to_string(), task.task.id);
@@ -162,6 +171,32 @@ fn play(nodes: &[Node], order: &[u8]) {
         }
     }
     assert_eq!(shop.status(flow), FlowStatus::Completed);
+}
+
+fn play(nodes: &[Node], order: &[u8]) {
+    let mut shop = Shop::new();
+    shop.define_task("a", |_| {});
+    let mut builder = Builder { steps: vec![None] };
+    let first = builder.way(nodes, None);
+    builder.steps[0] = Some(Step { next: first, ..step("start", Op::Noop, json!({})) });
+    shop.define(plan("wf", builder.steps.into_iter().flatten().map(Arc::new).collect()));
+    let flow = shop.start("wf", json!({}));
+    work_through(&mut shop, flow, nodes, order, BTreeSet::new());
+    // Once more from any of its tasks: what it took back is not done any more.
+    let over = shop.archived(flow);
+    let from = &over.tasks[order.iter().map(|choice| usize::from(*choice)).sum::<usize>() % over.tasks.len()];
+    let again = Again::Rerun { task: Some(from.id), task_input: None, input: None, correlation: None };
+    shop.again(flow, again).unwrap();
+    if shop.status(flow) == FlowStatus::Completed {
+        return;
+    }
+    let is_work = |name: &str| name.starts_with('n');
+    let kept = shop.view(flow).tasks.into_iter().filter(|task| task.task.status == Status::Completed);
+    let done: BTreeSet<_> = kept.map(|task| task.task.reference.to_string()).filter(|name| is_work(name)).collect();
+    if is_work(&from.reference) {
+        assert_eq!(done, without(nodes, &from.reference), "run again from {}", from.reference);
+    }
+    work_through(&mut shop, flow, nodes, order, done);
 }
 
 proptest! {

@@ -12,6 +12,7 @@ use crate::flow::command::{Again, FlowRefusal, Revive, Which};
 use crate::flow::{Archived, Flow, FlowStatus, Live, Op, Plan};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::deadlines::Due;
+use crate::ledger::flow::rerun::{reopen, take_back};
 use crate::ledger::flow::schedule::Round;
 use crate::ledger::flow::start::flow_event;
 use crate::ledger::{Ledger, Turn};
@@ -92,32 +93,37 @@ impl Ledger {
     }
 
     /// Tries the last failed or canceled attempt of every step again.
-    fn retry_flow(
-        &mut self,
-        turn: &mut Turn<'_>,
-        mut archived: Archived,
-        plan: Arc<Plan>,
-    ) -> Result<FlowId, FlowRefusal> {
+    fn retry_flow(&mut self, turn: &mut Turn<'_>, archived: Archived, plan: Arc<Plan>) -> Result<FlowId, FlowRefusal> {
         let id = archived.flow.id;
-        let unfinished = |task: &Task| task.status.is_over() && !task.status.is_success() && !task.retried;
         if archived.flow.status == FlowStatus::Completed || !archived.tasks.iter().any(unfinished) {
             return Err(FlowRefusal::NothingFailed(id));
         }
-        // Those that will be tried again still have something coming; the rest keeps what it was.
-        let (mut again, mut loops) = (Vec::new(), Vec::new());
+        self.go_on(turn, archived, plan);
+        Ok(id)
+    }
+
+    /// Brings a run back where it stopped: what was not finished is tried again, and what was not looked at is looked at.
+    fn go_on(&mut self, turn: &mut Turn<'_>, mut archived: Archived, plan: Arc<Plan>) {
+        let id = archived.flow.id;
+        let (mut again, mut loops, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
         for task in &mut archived.tasks {
-            task.executed = task.executed || !unfinished(task);
-            if !unfinished(task) {
-                continue;
-            }
-            // A new attempt has its own time; the first schedule counts from here too.
-            task.first_scheduled_at = turn.now();
-            if task.status == Status::Canceled && is_loop(&plan, task) {
-                loops.push(task.id);
-                reopen(task);
-            } else {
+            let op = plan.steps.get(task.step as usize).map(|step| &step.op);
+            if unfinished(task) {
+                // A new attempt has its own time; the first schedule counts from here too.
+                task.first_scheduled_at = turn.now();
                 task.executed = false;
-                again.push(task.id);
+                if task.status == Status::Canceled && matches!(op, Some(Op::Loop { .. })) {
+                    reopen(task);
+                    loops.push(task.id);
+                } else {
+                    again.push(task.id);
+                }
+            } else if task.status.is_success() && !task.executed {
+                match op {
+                    // What ended the run leads nowhere.
+                    Some(Op::Terminate) => task.executed = true,
+                    _ => unseen.push(task.id),
+                }
             }
         }
         self.bring_back(turn, archived, plan);
@@ -130,7 +136,7 @@ impl Ledger {
             self.watch_task(around);
             self.end_round_if_done(turn, id, around);
         }
-        Ok(id)
+        self.tasks.over.extend(unseen);
     }
 
     fn restart_flow(
@@ -158,7 +164,7 @@ impl Ledger {
         Ok(id)
     }
 
-    /// Keeps what was before a task and runs it, and what follows, again.
+    /// Runs a task, and what follows it, again.
     fn rerun_flow(
         &mut self,
         turn: &mut Turn<'_>,
@@ -171,21 +177,9 @@ impl Ledger {
         let no_such = || FlowRefusal::NoTask { flow: id, task: from.to_string().into() };
         let start = archived.tasks.iter().position(|task| task.id == from).ok_or_else(no_such)?;
         let (step, round) = archived.tasks.get(start).map(|task| (task.step, Round::of(task))).ok_or_else(no_such)?;
-        archived.tasks.truncate(start);
-        let mut rounds: Vec<Round> = round.into_iter().collect();
-        // A loop stands before what is inside it.
-        for task in archived.tasks.iter_mut().rev() {
-            task.executed = true;
-            let is_around = rounds.last().is_some_and(|round| round.parent == task.id);
-            if is_around {
-                rounds.extend(Round::of(task));
-            }
-            // What stood open beside it, like a join, goes on.
-            if is_around || task.status == Status::Canceled {
-                reopen(task);
-            }
-        }
-        self.bring_back(turn, archived, plan);
+        archived.flow.plan = plan.clone();
+        let rounds = take_back(&mut archived, start);
+        self.go_on(turn, archived, plan);
         for round in rounds {
             self.enter_round(round.parent, round.iteration);
         }
@@ -199,15 +193,7 @@ impl Ledger {
     }
 }
 
-fn is_loop(plan: &Plan, task: &Task) -> bool {
-    plan.steps.get(task.step as usize).is_some_and(|step| matches!(step.op, Op::Loop { .. }))
-}
-
-/// Takes the end of a task back.
-fn reopen(task: &mut Task) {
-    task.status = Status::InProgress;
-    (task.ended_at, task.executed) = (None, false);
-    if let Some(extra) = &mut task.extra {
-        extra.reason = None;
-    }
+/// Whether it has come to nothing, and nothing took its place.
+fn unfinished(task: &Task) -> bool {
+    task.status.is_over() && !task.status.is_success() && !task.retried
 }

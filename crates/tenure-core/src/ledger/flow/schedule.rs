@@ -17,7 +17,7 @@ use crate::task::{Extra, Json, Status, Task, TaskRules, empty_object, to_value};
 use crate::{Timestamp, Token};
 
 /// A round of a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
     /// The loop's task.
     pub(crate) parent: TaskId,
