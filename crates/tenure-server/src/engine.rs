@@ -1,25 +1,25 @@
-//! Owns the only way to the ledger: a handle that any number of tasks share, in front of one writer thread.
+//! Owns the only way to the ledger: a handle that any number of tasks share, in front of one desk.
 //!
 //! ```text
-//!  task ──► queue (bounded) ──► writer: stamp · decide · commit ──► task
-//!                                  └─► feed: ring, wake-ups ──► followers
+//!  task ──► desk: decide ──► open batch (bounded) ──► commit ──► task
+//!                                                        └─► feed: ring, wake-ups ──► followers
 //! ```
 //!
 //! Promises: no answer, event or read leaves before what it rests on is durable, renewals apart (L13); once a commit has failed
 //! nobody is answered any more and [`Engine::finished`] says why. Does not promise that a grant reaches a client that
 //! went away while it was written: it ends by its ttl, and an idempotency key asks for it again.
 
+mod batch;
 pub mod clock;
+mod decider;
+mod desk;
 pub mod feed;
 mod follow;
 mod history;
-mod job;
 mod polls;
-mod queue;
 mod recover;
 mod renewals;
 mod waits;
-mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -28,28 +28,22 @@ use std::sync::Arc;
 use std::thread;
 
 use tenure_core::Timestamp;
-use tenure_core::command::{Acquire, Command, Grant};
+use tenure_core::command::{Acquire, Acquired, Command, Grant, WaiterId};
 use tenure_core::refusal::Refusal;
-use tenure_core::task::command::{Poll, TaskView, Update, Updated};
 use tenure_store::{Reader, Store};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use self::clock::Clock;
+use self::clock::{Clock, LedgerTime};
+use self::decider::{Decided, Decider};
+use self::desk::Desk;
+pub use self::desk::WAITING_MAX;
 use self::feed::Feed;
 pub use self::follow::{Follower, Lagging};
 pub use self::history::{Ended, Found, Lost, Released, Renewed};
-use self::job::{Call, Gone, Place, Take};
-use self::polls::{Ask, Say};
-use self::queue::{Closed, Queue};
 pub use self::recover::OpenError;
 pub use self::renewals::RENEWALS_KEPT_MS_MAX;
-pub use self::writer::BATCH_MAX;
-use self::writer::LedgerTime;
+use self::waits::{Answer, leave_if_deserted};
 use crate::metrics::{Metrics, Snapshot};
-
-/// How many commands may stand in front of the writer. At tens of thousands a second this is less than a second of waiting;
-/// beyond it a client is better told to come back.
-pub const QUEUE_MAX: usize = 16_384;
 
 /// How many reads of the store run at once: they share the disk with the journal.
 pub const STORE_READS_MAX: usize = 4;
@@ -82,8 +76,8 @@ pub enum Failure {
     /// A commit failed.
     #[error("the store failed, so nothing more is answered from memory: {0}")]
     Commit(#[from] tenure_store::CommitError),
-    /// The writer's thread panicked.
-    #[error("the writer stopped unexpectedly")]
+    /// Something panicked in the middle of a decision or a commit.
+    #[error("the ledger stopped unexpectedly")]
     Panic,
 }
 
@@ -92,7 +86,7 @@ pub enum Failure {
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    queue: Arc<Queue>,
+    desk: Arc<Desk>,
     feed: Arc<Feed>,
     reader: Arc<dyn Reader>,
     reads: Semaphore,
@@ -103,7 +97,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.queue.close();
+        self.desk.close();
     }
 }
 
@@ -111,71 +105,57 @@ impl Engine {
     /// Loads the ledger, makes its start durable and begins to serve. Blocks while it loads.
     pub fn open(mut store: Box<dyn Store>, clock: Arc<dyn Clock>) -> Result<Engine, OpenError> {
         let metrics = Arc::new(Metrics::default());
-        let queue = Arc::new(Queue::new(QUEUE_MAX));
         let recovered = recover::recover(&mut *store, Arc::clone(&clock))?;
+        let time = recovered.time.clone();
         let feed = Feed::start(recovered.ledger.head().cursor).map_err(OpenError::Thread)?;
         let reader = store.reader();
+        let decider = Decider::new(recovered.ledger, recovered.time, recovered.seq);
+        let desk = Arc::new(Desk::new(decider, store, Arc::clone(&feed), Arc::clone(&metrics)));
         clock.on_move(Box::new({
-            let queue = Arc::downgrade(&queue);
+            let desk = Arc::downgrade(&desk);
             move || {
-                if let Some(queue) = queue.upgrade() {
-                    queue.poke();
+                if let Some(desk) = desk.upgrade() {
+                    desk.poke();
                 }
             }
         }));
-        let writer = writer::Writer {
-            queue: Arc::clone(&queue),
-            feed: Arc::clone(&feed),
-            metrics: Arc::clone(&metrics),
-            store,
-            ledger: recovered.ledger,
-            time: recovered.time.clone(),
-            waits: waits::Waits::default(),
-            renewals: renewals::Renewals::default(),
-            seq: recovered.seq,
-        };
-        let state = spawn(writer).map_err(OpenError::Thread)?;
+        let state = spawn(Arc::clone(&desk)).map_err(OpenError::Thread)?;
         let reads = Semaphore::new(STORE_READS_MAX);
-        Ok(Engine(Arc::new(Inner { queue, feed, reader, reads, metrics, state, time: recovered.time })))
+        Ok(Engine(Arc::new(Inner { desk, feed, reader, reads, metrics, state, time })))
     }
 
     /// Asks the ledger.
     pub async fn apply<C: Command>(&self, command: C) -> Result<C::Reply, Unavailable> {
-        let (job, reply) = Call::new(command);
-        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
-        reply.await.map_err(|_| Unavailable::Stopped)
+        self.decide(|decider| decider.apply(command)).await
     }
 
     /// Takes resources; waits for them in line if the command says so. Whoever drops the future leaves the line.
     pub async fn acquire(&self, acquire: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
-        let place = acquire.wait_ms.map(|_| Arc::new(Place::default()));
-        let (job, answer) = Take::new(acquire, place.clone());
-        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
-        let answer = match place {
-            None => answer.await,
-            Some(place) => Waiting { answer: Some(answer), place, queue: &self.0.queue }.answer().await,
+        let desk = &*self.0.desk;
+        let decided = desk.decide(|decider| {
+            decider.decide(|ledger, turn, waits| match ledger.apply(turn, acquire) {
+                Acquired::Granted(grant) => Taken::Answered(Ok(grant)),
+                Acquired::Refused(refusal) => Taken::Answered(Err(refusal)),
+                Acquired::Queued(waiter) => {
+                    let (to, answer) = oneshot::channel();
+                    waits.keep(waiter, to);
+                    Taken::InLine(InLine { desk, waiter, answer: Some(answer) })
+                }
+            })
+        })?;
+        let answer = match decided.reply {
+            Taken::InLine(in_line) => in_line.answer().await?,
+            Taken::Answered(reply) => settled(Decided { reply, rests_on: decided.rests_on }).await?,
         };
-        let answer = answer.map_err(|_| Unavailable::Stopped)?;
         if let Err(refusal) = &answer {
             self.0.metrics.refused(refusal.code());
         }
         Ok(answer)
     }
 
-    /// Polls for tasks; waits for the first if the command says so. Whoever drops the future leaves the line.
-    pub async fn poll(&self, poll: Poll) -> Result<Vec<TaskView>, Unavailable> {
-        let place = Arc::new(Place::default());
-        let (job, answer) = Ask::new(poll, Arc::clone(&place), Arc::clone(&self.0.queue));
-        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
-        let waiting = Waiting { answer: Some(answer), place, queue: &self.0.queue };
-        waiting.answer().await.map_err(|_| Unavailable::Stopped)
-    }
-
-    /// Takes a worker's word about a task.
-    pub async fn update(&self, update: Update) -> Result<Updated, Unavailable> {
-        let (job, answer) = Say::new(update, Arc::clone(&self.0.queue));
-        self.0.queue.push(job).map_err(|closed| self.closed(closed))?;
-        answer.await.map_err(|_| Unavailable::Stopped)
+    /// Decides, and answers once everything that the answer rests on is on the disk.
+    async fn decide<T>(&self, decide: impl FnOnce(&mut Decider) -> Decided<T>) -> Result<T, Unavailable> {
+        settled(self.0.desk.decide(decide)?).await
     }
 
     /// Reads from the store, away from the threads that serve connections.
@@ -192,7 +172,7 @@ impl Engine {
 
     /// Nothing more is taken in; what stands in line is still answered. [`Engine::finished`] tells when all is written.
     pub fn stop(&self) {
-        self.0.queue.close();
+        self.0.desk.close();
     }
 
     /// Whether it still answers.
@@ -230,63 +210,59 @@ impl Engine {
             waiters: counts.waiters,
             holders: counts.holders,
             followers: self.0.feed.followers(),
-            queue: self.0.queue.len(),
+            queue: self.0.desk.waiting(),
             store,
         })
     }
-
-    fn closed(&self, closed: Closed) -> Unavailable {
-        match closed {
-            Closed::Full => {
-                self.0.metrics.refused("overloaded");
-                Unavailable::Overloaded
-            }
-            Closed::Stopped => Unavailable::Stopped,
-        }
-    }
 }
 
-/// Runs the writer on its own thread: it blocks on the disk.
-fn spawn(writer: writer::Writer) -> std::io::Result<watch::Receiver<State>> {
+async fn settled<T>(decided: Decided<T>) -> Result<T, Unavailable> {
+    if let Some(fate) = decided.rests_on {
+        fate.wait().await?;
+    }
+    Ok(decided.reply)
+}
+
+/// Gives the desk its thread.
+fn spawn(desk: Arc<Desk>) -> std::io::Result<watch::Receiver<State>> {
     let (end, state) = watch::channel(State::Running);
-    let queue = Arc::clone(&writer.queue);
     thread::Builder::new().name("tenure-writer".to_owned()).spawn(move || {
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run()));
-        let failure = match ended {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(Failure::Commit(error)),
-            Err(_) => Some(Failure::Panic),
-        };
-        // What stands in line is dropped unanswered: whoever asked is told that there is no answer.
-        queue.abandon();
-        end.send_replace(failure.map_or(State::Stopped, |failure| State::Failed(Arc::new(failure))));
+        let ended = desk.run();
+        end.send_replace(ended.map_or_else(|failure| State::Failed(Arc::new(failure)), |()| State::Stopped));
     })?;
     Ok(state)
 }
 
-/// A client in line: leaves it when it is dropped before the answer.
-struct Waiting<'a, T> {
-    answer: Option<oneshot::Receiver<T>>,
-    place: Arc<Place>,
-    queue: &'a Queue,
+/// An acquire, once it was decided.
+enum Taken<'a> {
+    Answered(Answer),
+    InLine(InLine<'a>),
 }
 
-impl<T> Waiting<'_, T> {
-    async fn answer(mut self) -> Result<T, oneshot::error::RecvError> {
-        let Some(answer) = &mut self.answer else { unreachable!("taken below only") };
+/// A client in line: leaves it when it is dropped before the answer.
+struct InLine<'a> {
+    desk: &'a Desk,
+    waiter: WaiterId,
+    answer: Option<oneshot::Receiver<Answer>>,
+}
+
+impl InLine<'_> {
+    async fn answer(mut self) -> Result<Answer, Unavailable> {
+        let Some(answer) = &mut self.answer else { return Err(Unavailable::Stopped) };
         let answered = answer.await;
         self.answer = None;
-        answered
+        answered.map_err(|_| Unavailable::Stopped)
     }
 }
 
-impl<T> Drop for Waiting<'_, T> {
+impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        // The channel closes first, so that the writer sees an empty chair before it hears of it.
-        if self.answer.take().is_some()
-            && let Some(waiter) = self.place.get()
-        {
-            self.queue.push_always(Box::new(Gone(waiter)));
+        // The channel closes first, so that the ledger sees an empty chair.
+        if self.answer.take().is_some() {
+            let waiter = self.waiter;
+            self.desk.decide_always(|decider| {
+                decider.decide(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits))
+            });
         }
     }
 }

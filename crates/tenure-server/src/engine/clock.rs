@@ -94,6 +94,35 @@ impl Clock for ManualClock {
     }
 }
 
+/// The ledger's time: the clock's, moved forward once at the start if the ledger has already seen a later time, so that it
+/// neither goes back nor stands still until the clock has caught up.
+#[derive(Clone)]
+pub(super) struct LedgerTime {
+    clock: Arc<dyn Clock>,
+    ahead_ms: u64,
+    pub(super) last: Timestamp,
+}
+
+impl LedgerTime {
+    pub(super) fn resume(clock: Arc<dyn Clock>, last: Timestamp) -> LedgerTime {
+        let ahead_ms = last.ms_since(clock.now());
+        LedgerTime { clock, ahead_ms, last }
+    }
+
+    pub(super) fn stamp(&mut self) -> Timestamp {
+        self.last = self.now();
+        self.last
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.last.max(self.clock.now().plus_ms(self.ahead_ms))
+    }
+
+    pub(super) fn until(&self, moment: Timestamp) -> Option<std::time::Duration> {
+        self.clock.until(Timestamp::from_unix_ms(moment.unix_ms().saturating_sub(self.ahead_ms)))
+    }
+}
+
 /// A stopwatch for metrics, so that measuring needs no clock of its own.
 pub(crate) struct Stopwatch(Instant);
 

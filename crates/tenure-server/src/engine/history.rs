@@ -75,7 +75,7 @@ impl Engine {
     pub async fn renew(&self, renew: Renew) -> Result<Vec<Renewed>, Unavailable> {
         let tokens = renew.tokens.clone();
         let holder = renew.holder.clone();
-        let renewals = self.apply(renew).await?;
+        let renewals = self.decide(|decider| decider.renew(renew)).await?;
         let is_renewed = |renewal: &&Renewal| matches!(renewal, Renewal::Renewed { .. });
         self.metrics().renewed(renewals.iter().filter(is_renewed).count());
         let over: Vec<Token> =

@@ -2,100 +2,117 @@
 //!
 //! A worker that never saw its task would keep it until its response timeout; so nobody is given what nobody will read.
 
-use std::sync::Arc;
-
+use tenure_core::command::WaiterId;
 use tenure_core::task::command::{Poll, Polled, TaskView, Unclaim, Update, Updated};
-use tenure_core::{Ledger, Turn};
 use tokio::sync::oneshot;
 
-use super::job::{Call, Job, Place, leave_if_deserted};
-use super::queue::Queue;
-use super::waits::Waits;
+use super::desk::Desk;
+use super::waits::leave_if_deserted;
+use super::{Engine, Unavailable};
 
-/// A poll: its answer may come later.
-pub(super) struct Ask {
-    poll: Option<Poll>,
-    tasks: Vec<TaskView>,
-    /// Goes to [`Waits`] when the poll is put in line.
-    to: Option<oneshot::Sender<Vec<TaskView>>>,
-    place: Arc<Place>,
-    queue: Arc<Queue>,
-}
-
-impl Ask {
-    pub(super) fn new(
-        poll: Poll,
-        place: Arc<Place>,
-        queue: Arc<Queue>,
-    ) -> (Box<Ask>, oneshot::Receiver<Vec<TaskView>>) {
-        let (to, answer) = oneshot::channel();
-        (Box::new(Ask { poll: Some(poll), tasks: Vec::new(), to: Some(to), place, queue }), answer)
+impl Desk {
+    /// Takes back what was handed out and not received.
+    pub(super) fn unclaim(&self, tasks: &[TaskView]) {
+        let claims: Vec<_> = tasks.iter().filter_map(|view| Some((view.task.id, view.task.token?))).collect();
+        if !claims.is_empty() {
+            self.decide_always(|decider| decider.apply(Unclaim(claims)));
+        }
     }
 }
 
-impl Job for Ask {
-    fn decide(&mut self, ledger: &mut Ledger, turn: &mut Turn<'_>, waits: &Waits) {
-        let (Some(poll), Some(to)) = (self.poll.take(), self.to.take()) else { return };
-        if to.is_closed() {
-            return;
-        }
-        match ledger.apply(turn, poll) {
-            Polled::Tasks(tasks) => (self.tasks, self.to) = (tasks, Some(to)),
-            Polled::Queued(waiter) => {
-                waits.keep_poll(waiter, to, Arc::clone(&self.queue));
-                self.place.set(waiter);
-                leave_if_deserted(waiter, ledger, turn, waits);
+impl Engine {
+    /// Polls for tasks; waits for the first if the command says so. Whoever drops the future leaves the line.
+    pub async fn poll(&self, poll: Poll) -> Result<Vec<TaskView>, Unavailable> {
+        let desk = &*self.0.desk;
+        let decided = desk.decide(|decider| {
+            decider.decide(|ledger, turn, waits| match ledger.apply(turn, poll) {
+                Polled::Tasks(tasks) => Asked::Answered(Undelivered { desk, tasks }),
+                Polled::Queued(waiter) => {
+                    let (to, answer) = oneshot::channel();
+                    waits.keep_poll(waiter, to);
+                    Asked::InLine(PollInLine { desk, waiter, answer: Some(answer) })
+                }
+            })
+        })?;
+        match decided.reply {
+            Asked::InLine(in_line) => in_line.answer().await,
+            Asked::Answered(undelivered) => {
+                if let Some(fate) = decided.rests_on {
+                    fate.wait().await?;
+                }
+                Ok(undelivered.deliver())
             }
         }
     }
 
-    fn answer(self: Box<Self>) {
-        if let Some(to) = self.to {
-            deliver(to, self.tasks, &self.queue);
+    /// Takes a worker's word about a task; may hand out its next one.
+    pub async fn update(&self, update: Update) -> Result<Updated, Unavailable> {
+        let desk = &*self.0.desk;
+        let mut decided = desk.decide(|decider| decider.apply(update))?;
+        let next = decided.reply.next.take().into_iter().map(|next| *next).collect();
+        let undelivered = Undelivered { desk, tasks: next };
+        if let Some(fate) = decided.rests_on {
+            fate.wait().await?;
         }
+        let next = undelivered.deliver().pop().map(Box::new);
+        Ok(Updated { next, ..decided.reply })
     }
 }
 
-/// Gives the tasks to who polled, or back to the ledger.
-pub(super) fn deliver(to: oneshot::Sender<Vec<TaskView>>, tasks: Vec<TaskView>, queue: &Queue) {
-    if let Err(undelivered) = to.send(tasks) {
-        take_back(&undelivered, queue);
+/// A poll, once it was decided.
+enum Asked<'a> {
+    Answered(Undelivered<'a>),
+    InLine(PollInLine<'a>),
+}
+
+/// Tasks on their way to a worker: they go back if it leaves before the answer.
+struct Undelivered<'a> {
+    desk: &'a Desk,
+    tasks: Vec<TaskView>,
+}
+
+impl Undelivered<'_> {
+    fn deliver(mut self) -> Vec<TaskView> {
+        std::mem::take(&mut self.tasks)
     }
 }
 
-fn take_back(tasks: &[TaskView], queue: &Queue) {
-    let claims: Vec<_> = tasks.iter().filter_map(|view| Some((view.task.id, view.task.token?))).collect();
-    if !claims.is_empty() {
-        queue.push_always(Call::new(Unclaim(claims)).0);
+impl Drop for Undelivered<'_> {
+    fn drop(&mut self) {
+        self.desk.unclaim(&self.tasks);
     }
 }
 
-/// An update, that may hand out the next task.
-pub(super) struct Say {
-    update: Option<Update>,
-    updated: Option<Updated>,
-    to: oneshot::Sender<Updated>,
-    queue: Arc<Queue>,
+/// A worker in line: leaves it when it is dropped before the answer.
+struct PollInLine<'a> {
+    desk: &'a Desk,
+    waiter: WaiterId,
+    answer: Option<oneshot::Receiver<Vec<TaskView>>>,
 }
 
-impl Say {
-    pub(super) fn new(update: Update, queue: Arc<Queue>) -> (Box<Say>, oneshot::Receiver<Updated>) {
-        let (to, answer) = oneshot::channel();
-        (Box::new(Say { update: Some(update), updated: None, to, queue }), answer)
+impl PollInLine<'_> {
+    async fn answer(mut self) -> Result<Vec<TaskView>, Unavailable> {
+        let Some(answer) = &mut self.answer else { return Err(Unavailable::Stopped) };
+        let answered = answer.await;
+        self.answer = None;
+        answered.map_err(|_| Unavailable::Stopped)
     }
 }
 
-impl Job for Say {
-    fn decide(&mut self, ledger: &mut Ledger, turn: &mut Turn<'_>, _waits: &Waits) {
-        if let Some(update) = self.update.take() {
-            self.updated = Some(ledger.apply(turn, update));
-        }
-    }
-
-    fn answer(self: Box<Self>) {
-        let Some(updated) = self.updated else { return };
-        if let Err(Updated { next: Some(next), .. }) = self.to.send(updated) {
-            take_back(&[*next], &self.queue);
+impl Drop for PollInLine<'_> {
+    fn drop(&mut self) {
+        let Some(mut answer) = self.answer.take() else { return };
+        // Nothing can come any more; what has come was not read.
+        answer.close();
+        match answer.try_recv() {
+            Ok(tasks) => self.desk.unclaim(&tasks),
+            Err(_) => {
+                drop(answer);
+                let waiter = self.waiter;
+                self.desk.decide_always(|decider| {
+                    decider.decide(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits))
+                });
+            }
         }
     }
 }

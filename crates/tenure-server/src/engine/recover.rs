@@ -7,8 +7,7 @@ use tenure_core::change::{Batch, Head};
 use tenure_core::{Epoch, Ledger, Timestamp, Turn};
 use tenure_store::{CommitError, Store};
 
-use super::clock::Clock;
-use super::writer::LedgerTime;
+use super::clock::{Clock, LedgerTime};
 
 /// 2020-01-01 UTC, from where epochs count hours.
 const EPOCH_ZERO: Timestamp = Timestamp::from_unix_ms(1_577_836_800_000);

@@ -13,9 +13,9 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    /// Keeps the renewals of a turn that has nothing else to write.
-    pub(super) fn keep(&mut self, changes: Vec<Change>, now: Timestamp) {
-        self.kept.extend(changes.into_iter().filter_map(|change| match change {
+    /// Keeps the renewals of decisions that have nothing else to write.
+    pub(super) fn keep(&mut self, changes: &mut Vec<Change>, now: Timestamp) {
+        self.kept.extend(changes.drain(..).filter_map(|change| match change {
             Change::Renewed(token, expires_at) => Some((token, expires_at)),
             Change::Put(_) | Change::Delete(..) => None,
         }));
@@ -52,8 +52,8 @@ mod tests {
         let at = Timestamp::from_unix_ms;
         let renewed = |token, ms| Change::Renewed(Token::from_u64(token), at(ms));
         let mut renewals = Renewals::default();
-        renewals.keep(vec![renewed(1, 10), renewed(2, 11)], at(0));
-        renewals.keep(vec![renewed(1, 20)], at(5));
+        renewals.keep(&mut vec![renewed(1, 10), renewed(2, 11)], at(0));
+        renewals.keep(&mut vec![renewed(1, 20)], at(5));
         assert_eq!(renewals.due(), Some(at(RENEWALS_KEPT_MS_MAX)));
         let written = renewals.write_before(vec![renewed(1, 30)]);
         let order: Vec<_> = written.iter().map(|change| format!("{change:?}")).collect();

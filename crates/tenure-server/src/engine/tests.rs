@@ -91,6 +91,16 @@ impl Bench {
         self.engine.apply(Count).await.expect("an answer")
     }
 
+    /// Comes back when so many wait for the batch after the one that is being written.
+    async fn until_deciding(&self, commands: usize) {
+        let decided = async {
+            while self.engine.0.desk.waiting() < commands {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, decided).await.expect("it comes to that");
+    }
+
     /// Comes back when so many wait in line.
     async fn until_waiting(&self, waiters: usize) {
         self.until(|counts| counts.waiters == waiters).await;
@@ -126,6 +136,8 @@ struct GateState {
     is_knocking: bool,
     /// Changes and events of every batch that came through.
     passed: Vec<Arc<Batch>>,
+    /// Whether the engine's own thread brought the last one.
+    is_by_thread: bool,
 }
 
 impl Gate {
@@ -143,6 +155,13 @@ impl Gate {
         let state = self.state.lock().unwrap();
         let (state, _) = self.moved.wait_timeout_while(state, PATIENCE, |state| !state.is_knocking).unwrap();
         assert!(state.is_knocking, "a commit comes");
+    }
+
+    /// Blocks until so many commits came through.
+    fn wait_for(&self, commits: usize) {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.moved.wait_timeout_while(state, PATIENCE, |state| state.passed.len() < commits).unwrap();
+        assert!(state.passed.len() >= commits, "a commit comes");
     }
 
     fn passed(&self) -> Vec<Arc<Batch>> {
@@ -166,6 +185,8 @@ impl Store for Gated {
         let mut state = self.gate.moved.wait_while(state, |state| state.is_shut).unwrap();
         state.is_knocking = false;
         state.passed.push(Arc::clone(batch));
+        state.is_by_thread = std::thread::current().name() == Some("tenure-writer");
+        self.gate.moved.notify_all();
         drop(state);
         self.memory.commit(batch)
     }

@@ -1,7 +1,9 @@
 use tenure_core::change::Change;
+use tenure_core::command::Command;
+use tenure_core::{Ledger, Turn};
 use tenure_store::Fault;
 
-use super::super::{Failure, QUEUE_MAX, RENEWALS_KEPT_MS_MAX, Unavailable};
+use super::super::{Failure, RENEWALS_KEPT_MS_MAX, Unavailable, WAITING_MAX};
 use super::*;
 
 #[tokio::test]
@@ -16,9 +18,7 @@ async fn nobody_is_answered_before_the_commit_and_who_came_meanwhile_shares_the_
     tokio::task::yield_now().await;
     gate.wait_for_knock();
     let others: Vec<_> = (1..100).map(ask).collect();
-    while bench.engine.0.queue.len() < 99 {
-        tokio::task::yield_now().await;
-    }
+    bench.until_deciding(99).await;
     assert!(!first.is_finished(), "its commit has not come back");
     gate.open();
     let mut tokens = vec![first.await.unwrap().unwrap().unwrap().lease.token];
@@ -50,9 +50,7 @@ async fn l13_a_renewal_is_answered_from_memory_and_written_soon_after_the_latest
     }
     assert_eq!(gate.passed().len(), 2, "not written yet");
     bench.clock.advance_ms(RENEWALS_KEPT_MS_MAX);
-    bench.counts().await;
-    // The count above may have been answered before the write; the next one comes after it.
-    bench.counts().await;
+    gate.wait_for(3);
     let batches = gate.passed();
     let written: Vec<_> = batches.iter().skip(2).flat_map(|batch| &batch.changes).collect();
     let until = START.plus_ms(300 + 10_000);
@@ -94,6 +92,127 @@ async fn l13_a_renewal_that_changes_the_ttl_waits_for_the_commit() {
     assert!(matches!(renewal.await.unwrap().unwrap().as_slice(), [Renewed::Renewed { .. }]));
 }
 
+/// A grant whose lease is known, and a commit that stands at the gate until it is opened.
+async fn while_committing(bench: &Bench, gate: &Gate) -> tokio::task::JoinHandle<()> {
+    gate.shut();
+    let engine = bench.engine.clone();
+    let busy = tokio::spawn(async move { drop(engine.acquire(acquire("x", "job:busy")).await) });
+    tokio::task::yield_now().await;
+    gate.wait_for_knock();
+    busy
+}
+
+#[tokio::test]
+async fn l13_a_renewal_does_not_wait_for_the_commits_of_others() {
+    let (bench, gate) = gated();
+    let token = bench.grant(acquire("a", "job:1")).await.lease.token;
+    let busy = while_committing(&bench, &gate).await;
+    assert!(matches!(bench.renew_one("a", token).await, Renewed::Renewed { .. }));
+    assert!(!busy.is_finished());
+    gate.open();
+    busy.await.unwrap();
+}
+
+#[tokio::test]
+async fn l13_a_renewal_waits_for_what_it_rests_on() {
+    let (bench, gate) = gated();
+    let token = bench.grant(acquire("a", "job:1")).await.lease.token;
+    let busy = while_committing(&bench, &gate).await;
+    let longer = Renew { ttl: Some(ttl(60_000)), ..renew("a", token) };
+    let of_busy = Token::from_u64(token.as_u64() + 1);
+    let mut asked = Vec::new();
+    for renew in [longer, renew("a", token), renew("b", token), renew("x", of_busy)] {
+        let engine = bench.engine.clone();
+        asked.push(tokio::spawn(async move { engine.renew(renew).await }));
+    }
+    bench.until_deciding(4).await;
+    let is_told = asked.iter().any(|renewal| renewal.is_finished());
+    assert!(!is_told, "the ttl it would promise, the refusal or the lease itself is not on the disk");
+    gate.open();
+    for renewal in asked {
+        renewal.await.unwrap().expect("an answer");
+    }
+    busy.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_waits_for_what_it_has_seen() {
+    let (bench, gate) = gated();
+    bench.counts().await;
+    let busy = while_committing(&bench, &gate).await;
+    let engine = bench.engine.clone();
+    let read = tokio::spawn(async move { engine.apply(Count).await });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!read.is_finished(), "it has seen a lease that the disk does not have");
+    gate.open();
+    assert_eq!(read.await.unwrap().expect("an answer").leases, 1);
+    busy.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_alone_writes_itself_and_many_are_written_by_the_thread() {
+    let (bench, gate) = gated();
+    let engine = bench.engine.clone();
+    let alone = tokio::spawn(async move {
+        // The thread may not have gone to sleep yet.
+        for n in 0.. {
+            drop(engine.acquire(acquire("a", &format!("job:{n}"))).await.unwrap().unwrap());
+            if !gate.state.lock().unwrap().is_by_thread {
+                return gate;
+            }
+        }
+        gate
+    });
+    let gate = tokio::time::timeout(PATIENCE, alone).await.expect("it comes to that").unwrap();
+    let busy = while_committing(&bench, &gate).await;
+    let ask = |n: u32| {
+        let engine = bench.engine.clone();
+        tokio::spawn(async move { engine.acquire(acquire("b", &format!("work:{n}"))).await })
+    };
+    let others: Vec<_> = (0..10).map(ask).collect();
+    bench.until_deciding(10).await;
+    gate.open();
+    for other in others {
+        other.await.unwrap().unwrap().unwrap();
+    }
+    assert!(gate.state.lock().unwrap().is_by_thread);
+    busy.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_fails_under_a_request_stops_everything_too() {
+    let bench = Bench::new();
+    bench.memory.fail_commit(1, Fault::BeforeDurable);
+    let engine = bench.engine.clone();
+    let answer = tokio::spawn(async move { engine.acquire(acquire("a", "job:1")).await }).await.unwrap();
+    assert!(matches!(answer, Err(Unavailable::Stopped)), "{answer:?}");
+    let failure = bench.engine.finished().await.expect_err("a failure");
+    assert!(matches!(*failure, Failure::Commit(_)), "{failure:?}");
+    assert!(matches!(bench.engine.apply(Count).await, Err(Unavailable::Stopped)));
+}
+
+struct Blunder;
+
+impl Command for Blunder {
+    type Reply = ();
+
+    fn decide(self, _: &mut Ledger, _: &mut Turn<'_>) {
+        panic!("on purpose");
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_panics_stops_everything() {
+    let bench = Bench::new();
+    let engine = bench.engine.clone();
+    assert!(tokio::spawn(async move { engine.apply(Blunder).await }).await.is_err());
+    let failure = bench.engine.finished().await.expect_err("a failure");
+    assert!(matches!(*failure, Failure::Panic), "{failure:?}");
+    assert!(matches!(bench.engine.apply(Count).await, Err(Unavailable::Stopped)));
+}
+
 #[tokio::test]
 async fn a_failed_commit_answers_nobody_and_stops_everything() {
     for fault in [Fault::BeforeDurable, Fault::AfterDurable] {
@@ -121,26 +240,24 @@ async fn a_failed_commit_answers_nobody_and_stops_everything() {
 }
 
 #[tokio::test]
-async fn a_full_line_says_so_and_takes_up_again() {
+async fn a_full_batch_says_so_and_the_next_takes_up_again() {
     let (bench, gate) = gated();
     gate.shut();
     let engine = bench.engine.clone();
     let first = tokio::spawn(async move { engine.acquire(acquire("a", "job:1")).await });
     tokio::task::yield_now().await;
     gate.wait_for_knock();
-    let ask = |_| {
+    let ask = |n| {
         let engine = bench.engine.clone();
-        tokio::spawn(async move { engine.apply(Count).await })
+        tokio::spawn(async move { engine.acquire(acquire("b", &format!("work:{n}"))).await })
     };
-    let asked: Vec<_> = (0..QUEUE_MAX).map(ask).collect();
-    while bench.engine.0.queue.len() < QUEUE_MAX {
-        tokio::task::yield_now().await;
-    }
+    let asked: Vec<_> = (0..WAITING_MAX).map(ask).collect();
+    bench.until_deciding(WAITING_MAX).await;
     assert!(matches!(bench.engine.apply(Count).await, Err(Unavailable::Overloaded)));
     gate.open();
     first.await.unwrap().unwrap().unwrap();
     for question in asked {
-        question.await.unwrap().expect("an answer");
+        question.await.unwrap().expect("an answer").expect("a grant");
     }
     bench.counts().await;
 }

@@ -1,4 +1,4 @@
-//! Many clients, an injected clock, delayed requests, crashes between apply and commit, restarts: all of it drawn from a
+//! Many clients, an injected clock, delayed requests, decisions while a commit is on its way, crashes between the two, restarts: all of it drawn from a
 //! seed and run without threads, so that a seed that fails fails again. `TENURE_SEED=<n>` runs that one alone.
 //!
 //! Judged from outside: every answer must rest on what the store kept, the history must pass the auditor, nobody may be
@@ -6,6 +6,7 @@
 
 mod clients;
 mod judge;
+mod requests;
 mod world;
 
 use rand::rngs::StdRng;

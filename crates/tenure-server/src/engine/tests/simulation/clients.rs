@@ -1,7 +1,6 @@
 //! The clients' side: what they ask for, what they were told, and what they rely on.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -9,13 +8,14 @@ use rand::seq::IndexedRandom;
 use tenure_core::command::{Acquire, Check, Ending, Grant, List, Release, Renew, Renewal, Revoke, WaiterId};
 use tenure_core::lease::Mode;
 use tenure_core::refusal::Refusal;
-use tenure_core::{Holder, Resource, Token};
+use tenure_core::{Holder, Resource, Timestamp, Token};
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::judge::Kept;
-use crate::engine::job::{Answer, Call, Gone, Job, Place, Take};
+use super::requests::{Place, Request, call, gone, renew, take};
 use crate::engine::tests::{holder, ttl};
+use crate::engine::waits::Answer;
 
 const HOLDERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const RESOURCES: [&str; 8] =
@@ -24,7 +24,7 @@ const RESOURCES: [&str; 8] =
 /// An acquire without an answer.
 struct Asked {
     acquire: Acquire,
-    place: Arc<Place>,
+    place: Place,
     answer: Receiver<Answer>,
 }
 
@@ -86,7 +86,7 @@ impl Clients {
     }
 
     /// Somebody does something; what is sent comes back.
-    pub(super) fn act(&mut self, rng: &mut StdRng) -> Option<Box<dyn Job>> {
+    pub(super) fn act(&mut self, rng: &mut StdRng) -> Option<Request> {
         let who = holder(HOLDERS.choose(rng).expect("some"));
         match rng.random_range(0..100) {
             0..45 => Some(self.acquire(rng, who)),
@@ -94,17 +94,17 @@ impl Clients {
             65..82 => Some(self.release(rng)?),
             82..86 => {
                 let token = *self.tokens.choose(rng)?;
-                let (job, answer) = Call::new(Revoke { token, by: who, reason: "drill".into() });
+                let (request, answer) = call(Revoke { token, by: who, reason: "drill".into() });
                 self.releases.push((token, answer));
-                Some(job)
+                Some(request)
             }
             86..94 => self.walk_away(rng),
-            94..97 => Some(Call::new(Check { resources: pick(rng), mode: Mode::Exclusive, holder: None }).0),
-            _ => Some(Call::new(List { limit: 5, ..List::default() }).0),
+            94..97 => Some(call(Check { resources: pick(rng), mode: Mode::Exclusive, holder: None }).0),
+            _ => Some(call(List { limit: 5, ..List::default() }).0),
         }
     }
 
-    fn acquire(&mut self, rng: &mut StdRng, who: Holder) -> Box<dyn Job> {
+    fn acquire(&mut self, rng: &mut StdRng, who: Holder) -> Request {
         let mut acquire = Acquire::new(pick(rng), who, ttl(rng.random_range(100..6_000)));
         if rng.random_bool(0.2) {
             acquire.mode = Mode::Shared;
@@ -123,48 +123,49 @@ impl Clients {
             self.keys += u64::from(rng.random_bool(0.7));
             acquire.key = Some(format!("k{}", self.keys).into());
         }
-        let place = Arc::new(Place::default());
-        let (job, answer) = Take::new(acquire.clone(), Some(Arc::clone(&place)));
+        let place = Place::default();
+        let (request, answer) = take(acquire.clone(), place.clone());
         self.acquires.push(Asked { acquire, place, answer });
-        job
+        request
     }
 
-    fn renew(&mut self, rng: &mut StdRng) -> Option<Box<dyn Job>> {
+    fn renew(&mut self, rng: &mut StdRng) -> Option<Request> {
         let token = *self.tokens.choose(rng)?;
         let holder = self.owners.get(&token)?.clone();
         let ttl = rng.random_bool(0.2).then(|| ttl(rng.random_range(100..6_000)));
-        let (job, answer) = Call::new(Renew { tokens: vec![token], holder, ttl });
+        let (request, answer) = renew(Renew { tokens: vec![token], holder, ttl });
         *self.in_doubt.entry(token).or_default() += u32::from(ttl.is_some());
         self.renewals.push((token, ttl.is_some(), answer));
-        Some(job)
+        Some(request)
     }
 
-    fn release(&mut self, rng: &mut StdRng) -> Option<Box<dyn Job>> {
+    fn release(&mut self, rng: &mut StdRng) -> Option<Request> {
         let token = *self.tokens.choose(rng)?;
         let holder = self.owners.get(&token)?.clone();
-        let (job, answer) = Call::new(Release { token, holder });
+        let (request, answer) = call(Release { token, holder });
         self.releases.push((token, answer));
-        Some(job)
+        Some(request)
     }
 
     /// A client that has asked goes away; if it stood in line, that is told.
-    fn walk_away(&mut self, rng: &mut StdRng) -> Option<Box<dyn Job>> {
+    fn walk_away(&mut self, rng: &mut StdRng) -> Option<Request> {
         if self.acquires.is_empty() {
             return None;
         }
-        let gone = self.acquires.swap_remove(rng.random_range(0..self.acquires.len()));
-        gone.place.get().map(|waiter| Box::new(Gone(waiter)) as Box<dyn Job>)
+        let left = self.acquires.swap_remove(rng.random_range(0..self.acquires.len()));
+        left.place.get().map(gone)
     }
 
-    /// Takes the answers in. Each must rest on what is kept, and none may come from a batch that failed.
-    pub(super) fn listen(&mut self, kept: &Kept, worked: bool, elapsed_ms: u64) {
+    /// Takes the answers in, at a time of the ledger and the time that really passed. Each must rest on what is kept, and
+    /// none may come from a batch that failed.
+    pub(super) fn listen(&mut self, kept: &Kept, worked: bool, time: (Timestamp, u64)) {
         let mut granted = Vec::new();
         let mut asked = Vec::new();
         for mut one in std::mem::take(&mut self.acquires) {
             match one.answer.try_recv() {
                 Ok(Ok(grant)) => {
                     assert!(worked, "a grant was answered from a commit that failed");
-                    self.told(&grant, kept, elapsed_ms);
+                    self.told(&grant, kept, time);
                     granted.push(one);
                 }
                 Ok(Err(refusal)) => check_refusal(&one.acquire, &refusal),
@@ -174,14 +175,14 @@ impl Clients {
         }
         check_order(&granted, &asked);
         self.acquires = asked;
-        self.hear_renewals(elapsed_ms);
+        self.hear_renewals(time);
         self.hear_ends(kept);
     }
 
-    fn told(&mut self, grant: &Grant, kept: &Kept, elapsed_ms: u64) {
+    fn told(&mut self, grant: &Grant, kept: &Kept, (now, elapsed_ms): (Timestamp, u64)) {
         let lease = &grant.lease;
         assert!(kept.grants.contains(&lease.token), "{} was granted and is not in the store", lease.token);
-        let left_ms = lease.expires_at.ms_since(grant.now);
+        let left_ms = lease.expires_at.ms_since(now);
         let promise = Promise { at_ms: elapsed_ms, until_ms: elapsed_ms + left_ms };
         let is_known = self.promised.contains_key(&lease.token);
         if grant.ended.is_none() {
@@ -195,12 +196,12 @@ impl Clients {
         }
     }
 
-    fn hear_renewals(&mut self, elapsed_ms: u64) {
+    fn hear_renewals(&mut self, (now, elapsed_ms): (Timestamp, u64)) {
         let (promised, in_doubt) = (&mut self.promised, &mut self.in_doubt);
         self.renewals.retain_mut(|(token, changes_ttl, answer)| match answer.try_recv() {
             Ok(renewals) => {
-                if let [Renewal::Renewed { expires_at, now, .. }] = renewals.as_slice() {
-                    let until_ms = elapsed_ms + expires_at.ms_since(*now);
+                if let [Renewal::Renewed { expires_at, .. }] = renewals.as_slice() {
+                    let until_ms = elapsed_ms + expires_at.ms_since(now);
                     Promise { at_ms: elapsed_ms, until_ms }.remember(promised, *token);
                 }
                 *in_doubt.entry(*token).or_default() -= u32::from(*changes_ttl);
