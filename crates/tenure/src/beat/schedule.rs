@@ -2,7 +2,7 @@
 //! every call.
 //!
 //! ```text
-//!            due (sent + ttl/3)        no answer: again after a jittered while, at risk
+//!            due (by sent + ttl/3)     no answer: again after a jittered while, at risk
 //!   held ───────────────► in flight ─────────────────────────────────► held, at risk ──┐
 //!    ▲                      │    │                                         ▲   │       │
 //!    └──── accepted ◄───────┘    └── the server says it is over ─► lost    └───┘       │
@@ -12,6 +12,8 @@
 //! 1. Trust is counted from the moment the accepted request was *sent*; a slow answer does not lengthen it.
 //! 2. Lost is final: whatever is answered later changes nothing.
 //! 3. A lease is in at most one request at a time.
+//! 4. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
+//!    interval after the first lease of all, or earlier by so little that those which come there travel along.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -71,10 +73,6 @@ impl Entry {
         if self.in_flight { trusted_until } else { self.due.min(trusted_until) }
     }
 
-    fn early(&self) -> Duration {
-        (self.beat.interval() / EARLY_DIVISOR).min(EARLY_MAX)
-    }
-
     fn retry_after(&self, asked: Option<Duration>, jitter: f64) -> Duration {
         let base = self.beat.interval() / RETRY_DIVISOR * 2_u32.saturating_pow(self.failures.min(8).saturating_sub(1));
         // Half the interval at most, also if the server asks for more: otherwise its request would end the lease.
@@ -83,11 +81,29 @@ impl Entry {
     }
 }
 
+/// By how much a beat may come earlier.
+fn early(beat: Beat) -> Duration {
+    (beat.interval() / EARLY_DIVISOR).min(EARLY_MAX)
+}
+
+/// When a lease whose accepted request was sent at `sent_at` is renewed: never later than an interval after that (4).
+fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
+    let latest = sent_at.plus(beat.interval());
+    let past_the_beat = latest.since(start).as_nanos().checked_rem(beat.interval().as_nanos()).unwrap_or_default();
+    // Less than an interval, which is less than the centuries that fit.
+    let past_the_beat = Duration::from_nanos(u64::try_from(past_the_beat).unwrap_or_default());
+    let since_sent = beat.interval().saturating_sub(past_the_beat);
+    // So soon after the last request it would be one more: this lease is due a little before the others and takes them along.
+    if since_sent > early(beat) { sent_at.plus(since_sent) } else { latest }
+}
+
 /// All leases that are kept alive.
 #[derive(Default)]
 pub(crate) struct Schedule {
     entries: HashMap<LeaseId, Entry>,
     agenda: BTreeSet<(Moment, LeaseId)>,
+    /// When the request for the first lease was sent: beats are counted from there (4).
+    start: Option<Moment>,
     /// Lost, and nobody was told yet.
     lost: Vec<Arc<Pulse>>,
 }
@@ -96,7 +112,8 @@ impl Schedule {
     /// Keeps a lease alive whose last accepted request was sent at `sent_at`. Gives back when it needs attention.
     pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) -> Moment {
         let id = pulse.id();
-        let entry = Entry { pulse, beat, due: sent_at.plus(beat.interval()), in_flight: false, failures: 0 };
+        let start = *self.start.get_or_insert(sent_at);
+        let entry = Entry { pulse, beat, due: due(start, beat, sent_at), in_flight: false, failures: 0 };
         let next = entry.next();
         self.agenda.insert((next, id));
         self.entries.insert(id, entry);
@@ -145,7 +162,7 @@ impl Schedule {
         }
         let near = self.agenda.range(..=(now.plus(EARLY_MAX), LeaseId::from(tenure_core::Token::from_u64(u64::MAX))));
         let ready = near.map(|(_, id)| *id).filter(|id| {
-            self.entries.get(id).is_some_and(|entry| !entry.in_flight && entry.due <= now.plus(entry.early()))
+            self.entries.get(id).is_some_and(|entry| !entry.in_flight && entry.due <= now.plus(early(entry.beat)))
         });
         let ids: Vec<LeaseId> = ready.collect();
         ids.iter().for_each(|id| self.update(*id, |entry| entry.in_flight = true));
@@ -161,12 +178,13 @@ impl Schedule {
     /// Takes in what the server said about a request that was sent at `sent_at`.
     pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, id: LeaseId, answer: Answer) {
         self.lapse(now);
+        let start = self.start.unwrap_or(sent_at);
         match answer {
             Answer::Lost(loss) => self.lose(id, loss),
             Answer::Renewed(ttl) => self.update(id, |entry| {
                 entry.beat = Beat::new(ttl);
                 entry.pulse.trust_until(sent_at.plus(entry.beat.trusted_for()));
-                entry.due = sent_at.plus(entry.beat.interval());
+                entry.due = due(start, entry.beat, sent_at);
                 entry.in_flight = false;
                 entry.failures = 0;
             }),

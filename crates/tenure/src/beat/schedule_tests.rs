@@ -122,7 +122,7 @@ fn a_thousand_leases_taken_one_after_the_other_soon_travel_in_one_request() {
     }
     let batches = due(&mut schedule, 10_000);
     assert_eq!(batches.len(), 1);
-    assert_eq!(batches[0].len(), 1_000, "the last is due in 2 s, a fifth of its interval");
+    assert_eq!(batches[0].len(), 1_000, "the last was sent 2 s after the first");
     for number in 0..1_000 {
         schedule.answered(at(10_005), at(10_000), id(number), Answer::Renewed(ttl(30_000)));
     }
@@ -131,10 +131,45 @@ fn a_thousand_leases_taken_one_after_the_other_soon_travel_in_one_request() {
 }
 
 #[test]
+fn leases_that_were_taken_at_any_time_are_renewed_by_one_request_per_beat() {
+    let mut schedule = Schedule::default();
+    // One every 70 ms, for seven intervals; the first are renewed long before the last is there.
+    let mut taken = 0;
+    let mut requests: Vec<(u64, usize)> = Vec::new();
+    for now in 0..140_000 {
+        if now % 70 == 0 && taken < 1_000 {
+            keep(&mut schedule, taken, 30_000, now);
+            taken += 1;
+        }
+        for ids in due(&mut schedule, now) {
+            requests.push((now, ids.len()));
+            ids.iter().for_each(|id| schedule.answered(at(now), at(now), *id, Answer::Renewed(ttl(30_000))));
+        }
+    }
+    let settled: Vec<_> = requests.iter().filter(|(now, _)| *now > 90_000).collect();
+    assert!(settled.iter().all(|(_, size)| *size == 1_000), "{settled:?}");
+    assert_eq!(settled.len(), 5, "one in ten seconds: {settled:?}");
+    assert!(requests.len() <= 7 * 2 + 6, "and not many more before: {requests:?}");
+}
+
+#[test]
+fn a_beat_is_never_later_than_an_interval_after_the_last_accepted_request() {
+    for sent_ms in (0..40_000).step_by(7) {
+        let mut schedule = Schedule::default();
+        keep(&mut schedule, 1, 30_000, 5);
+        schedule.forget(id(1));
+        keep(&mut schedule, 2, 30_000, sent_ms);
+        let after = schedule.next().unwrap().as_millis() - sent_ms;
+        assert!((2_500..=10_000).contains(&after), "{after} ms after {sent_ms}");
+    }
+}
+
+#[test]
 fn a_beat_is_brought_forward_by_a_quarter_of_its_interval_at_most() {
     let (mut schedule, _) = one();
-    keep(&mut schedule, 2, 30_000, 2_500);
-    keep(&mut schedule, 3, 30_000, 2_501);
+    // Due at 13 s and at 14 s.
+    keep(&mut schedule, 2, 39_000, 0);
+    keep(&mut schedule, 3, 42_000, 0);
     assert_eq!(due(&mut schedule, 10_000), [[id(1), id(2)]]);
 }
 

@@ -128,10 +128,11 @@ async fn a_thousand_leases_are_renewed_by_one_request_per_beat() {
     }
     fake.forget();
     let whole = |seen: &crate::fake::Seen| seen.body["ids"].as_array().map(Vec::len) == Some(1_000);
-    // Three beats in a row in which every lease travels.
-    let beats = fake.wait_until(RENEW, |seen| seen.iter().rev().take_while(|seen| whole(seen)).count() >= 3);
-    let [.., before, last] = beats.as_slice() else { panic!("too few") };
-    assert!(last.at - before.at > Duration::from_millis(1_500), "one request per beat");
+    // Four beats in a row in which every lease travels. However long the leases took to take, that comes.
+    let beats = fake.wait_until(RENEW, |seen| seen.iter().rev().take_while(|seen| whole(seen)).count() >= 4);
+    let [.., first, _, _, last] = beats.as_slice() else { panic!("too few") };
+    // Three intervals of two seconds. A busy machine may see the first request late; two requests a beat would be half.
+    assert!(last.at - first.at > Duration::from_secs(4), "one request per beat");
     assert!(leases.iter().all(|lease| lease.state() == State::Held));
 }
 
