@@ -10,13 +10,48 @@ mod worker;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::{Map, Value};
 use tenure::{Acquire, Client, EventQuery, Loss, Mode, Refusal, State, Status};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::rig::{PATIENCE, Rig, Server, wait_until};
 
 fn client(server: &Server, holder: &str) -> Client {
     Client::builder().url(&server.url).holder(holder).build().unwrap()
 }
+
+/// A server, and somebody who gives it work. The folder goes last.
+fn scene() -> (Rig, Server, Client) {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let author = client(&server, "author");
+    (rig, server, author)
+}
+
+fn members(of: Value) -> Map<String, Value> {
+    of.as_object().unwrap().clone()
+}
+
+/// An agent or a worker that runs until it is told to stop.
+struct Running<T> {
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Running<T> {
+    fn start<F: Future<Output = T> + Send + 'static>(run: impl FnOnce(Stopped) -> F) -> Running<T> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        Running { stop, running: tokio::spawn(run(Box::pin(async move { drop(stopped.await) }))) }
+    }
+
+    async fn stop(self) -> T {
+        self.stop.send(()).unwrap();
+        soon(self.running).await.unwrap()
+    }
+}
+
+type Stopped = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("in time")

@@ -4,37 +4,24 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure::{Agent, Client, Handled, Intent, Intents, LeaseQuery, SignalKind, Status, Work};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
-use super::{client, seen, soon};
-use crate::rig::{Rig, Server};
+use super::{Running, client, members, scene, seen, soon};
+use crate::rig::Server;
 
-fn members(of: Value) -> Map<String, Value> {
-    of.as_object().unwrap().clone()
-}
-
-/// An agent that runs until it is told to stop.
-struct Running {
-    stop: oneshot::Sender<()>,
-    agent: JoinHandle<Result<(), tenure::Error>>,
-}
-
-impl Running {
-    fn start(agent: Agent) -> Running {
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async move { drop(stopped.await) };
-        Running { stop, agent: tokio::spawn(agent.run(stopped)) }
-    }
-
-    async fn stop(self) {
-        self.stop.send(()).unwrap();
-        soon(self.agent).await.unwrap().unwrap();
-    }
+fn run(agent: Agent) -> Running<Result<(), tenure::Error>> {
+    Running::start(|stopped| agent.run(stopped))
 }
 
 async fn new_intent(author: &Intents, state: Value) -> Intent {
     author.create("A report", "Summarise it", members(state)).await.unwrap()
+}
+
+/// A new intent for this agent.
+async fn assigned(author: &Client, agent: &str, state: Value) -> Intent {
+    let intent = new_intent(&author.intents(), state).await;
+    author.intents().assign(&intent.id, agent).await.unwrap();
+    intent
 }
 
 /// Waits until the intent looks like this.
@@ -102,9 +89,8 @@ fn talkative(server: &Server) -> (Agent, mpsc::UnboundedReceiver<String>) {
 
 #[tokio::test]
 async fn every_handler_is_called_for_its_signal() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let (author, other) = (client(&server, "author"), client(&server, "other"));
+    let (_rig, server, author) = scene();
+    let other = client(&server, "other");
     let intents = author.intents();
     let intent = new_intent(&intents, json!({ "colour": "red" })).await;
     let policy = json!({ "strategy": "fixed", "max_retries": 2, "base_delay_ms": 50, "max_delay_ms": 1000 });
@@ -112,7 +98,7 @@ async fn every_handler_is_called_for_its_signal() {
     intents.request("PUT", &format!("{path}/retry-policy"), Some(policy), None).await.unwrap();
     intents.assign(&intent.id, "listener").await.unwrap();
     let (agent, mut heard) = talkative(&server);
-    let running = Running::start(agent);
+    let running = run(agent);
 
     assert_eq!(soon(heard.recv()).await.unwrap(), "assigned");
     let retried = soon(heard.recv()).await.unwrap();
@@ -133,16 +119,13 @@ async fn every_handler_is_called_for_its_signal() {
         intents.request("POST", &format!("{path}/status"), Some(body), Some(version)).await.unwrap();
     }
     assert_eq!(soon(heard.recv()).await.unwrap(), "complete");
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn an_assigned_handler_holds_the_intent_and_what_it_gives_is_written() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author");
-    let intent = new_intent(&author.intents(), json!({})).await;
-    author.intents().assign(&intent.id, "summariser").await.unwrap();
+    let (_rig, server, author) = scene();
+    let intent = assigned(&author, "summariser", json!({})).await;
     let watcher = author.clone();
     let agent = Agent::new(client(&server, "summariser").intents()).on_assignment(move |work: Work| {
         let watcher = watcher.clone();
@@ -154,55 +137,46 @@ async fn an_assigned_handler_holds_the_intent_and_what_it_gives_is_written() {
             Ok(members(json!({ "whole": whole, "both": both, "holder": work.lease.unwrap().holder() })))
         }
     });
-    let running = Running::start(agent);
+    let running = run(agent);
     let written = until(&author.intents(), &intent.id, |intent| intent.state.contains_key("whole")).await;
     assert_eq!(Value::from(written.state), json!({ "whole": 1, "both": 2, "holder": "summariser" }));
     until_free(&author, &intent.id).await;
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_handler_is_dropped_when_its_lease_is_lost_and_nothing_is_written() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author");
-    let intent = new_intent(&author.intents(), json!({})).await;
-    author.intents().assign(&intent.id, "slow").await.unwrap();
+    let (_rig, server, author) = scene();
+    let intent = assigned(&author, "slow", json!({})).await;
     let (agent, mut heard) = endless(&server);
-    let running = Running::start(agent);
+    let running = run(agent);
     assert_eq!(soon(heard.recv()).await, Some("began"));
     let query = LeaseQuery::default().resource(format!("intent:{}/*", intent.id));
     let lease = author.leases(&query).await.unwrap().leases.remove(0);
     author.revoke(lease.id, "a test").await.unwrap();
     assert_eq!(soon(heard.recv()).await, Some("dropped"));
-    running.stop().await;
+    running.stop().await.unwrap();
     assert_eq!(author.intents().get(&intent.id).await.unwrap().version, intent.version);
 }
 
 #[tokio::test]
 async fn a_handler_that_does_not_finish_in_time_is_dropped_and_its_lease_is_given_back() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author");
-    let intent = new_intent(&author.intents(), json!({})).await;
-    author.intents().assign(&intent.id, "slow").await.unwrap();
+    let (_rig, server, author) = scene();
+    let intent = assigned(&author, "slow", json!({})).await;
     let (agent, mut heard) = endless(&server);
-    let running = Running::start(agent.ttl(Duration::from_secs(600)).drain(Duration::from_millis(50)));
+    let running = run(agent.ttl(Duration::from_secs(600)).drain(Duration::from_millis(50)));
     assert_eq!(soon(heard.recv()).await, Some("began"));
-    running.stop().await;
+    running.stop().await.unwrap();
     assert_eq!(soon(heard.recv()).await, Some("dropped"));
     assert_eq!(held(&author, &intent.id).await, 0, "not after its ttl of ten minutes, but now");
 }
 
 #[tokio::test]
 async fn a_failed_handler_is_reported_and_gives_the_lease_back() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author");
-    let intent = new_intent(&author.intents(), json!({})).await;
-    author.intents().assign(&intent.id, "listener").await.unwrap();
+    let (_rig, server, author) = scene();
+    let intent = assigned(&author, "listener", json!({})).await;
     let (agent, mut heard) = talkative(&server);
-    let running = Running::start(agent);
+    let running = run(agent);
     assert_eq!(soon(heard.recv()).await.unwrap(), "assigned");
     let path = format!("/intents/{}/failures", intent.id);
     let reported = seen(async || {
@@ -211,16 +185,13 @@ async fn a_failed_handler_is_reported_and_gives_the_lease_back() {
     });
     assert!(reported.await.contains("listener"));
     until_free(&author, &intent.id).await;
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn an_agent_without_leases_takes_none() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author");
-    let intent = new_intent(&author.intents(), json!({})).await;
-    author.intents().assign(&intent.id, "free").await.unwrap();
+    let (_rig, server, author) = scene();
+    let intent = assigned(&author, "free", json!({})).await;
     let watcher = author.clone();
     let agent =
         Agent::new(client(&server, "free").intents()).without_leases().on_assignment(move |work: Work| {
@@ -229,10 +200,10 @@ async fn an_agent_without_leases_takes_none() {
                 Ok(members(json!({ "held": held(&watcher, &work.intent.id).await, "given": work.lease.is_some() })))
             }
         });
-    let running = Running::start(agent);
+    let running = run(agent);
     let written = until(&author.intents(), &intent.id, |intent| intent.state.contains_key("held")).await;
     assert_eq!(Value::from(written.state), json!({ "held": 0, "given": false }));
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -244,12 +215,11 @@ async fn an_agent_without_a_name_is_refused() {
 
 #[tokio::test]
 async fn a_registered_agent_is_listed_while_it_runs_and_beats() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let author = client(&server, "author").intents();
+    let (_rig, server, author) = scene();
+    let author = author.intents();
     let record = async || author.request("GET", "/agents/known/record", None, None).await.unwrap_or_default();
     let agent = Agent::new(client(&server, "known").intents()).registered(["summaries"], Duration::from_secs(1));
-    let running = Running::start(agent);
+    let running = run(agent);
     let status = async |wanted: &str, seen_after: &Value| {
         let is_so = |record: &Value| record["status"] == wanted && record["last_heartbeat_at"] != *seen_after;
         seen(async || Some(record().await).filter(is_so)).await
@@ -257,6 +227,6 @@ async fn a_registered_agent_is_listed_while_it_runs_and_beats() {
     let first = status("active", &Value::Null).await;
     assert_eq!(first["capabilities"], json!(["summaries"]), "{first:#}");
     status("active", &first["last_heartbeat_at"]).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     status("deregistered", &Value::Null).await;
 }

@@ -1,14 +1,10 @@
 //! Changing shared state without losing anyone's update.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use tenure::{Acquire, Expected, Intent, STATE_TRIES_MAX, blocking};
 
-use super::client;
+use super::{client, members};
 use crate::rig::Rig;
-
-fn members(of: Value) -> Map<String, Value> {
-    of.as_object().unwrap().clone()
-}
 
 /// Bob writes, while ann is between her read and her write. Her change is not asynchronous, so he has his own thread.
 fn overtake(url: &str, id: &str, n: u64) {

@@ -6,35 +6,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure::{Outcome, TaskContext, TaskType, Tasks, Worker, blocking};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
-use super::{client, seen, soon};
-use crate::rig::{Rig, Server, wait_until};
+use super::{Running, client, members, scene, seen, soon};
+use crate::rig::{Server, wait_until};
 
-fn members(of: Value) -> Map<String, Value> {
-    of.as_object().unwrap().clone()
-}
-
-/// A worker that runs until it is told to stop.
-struct Running {
-    stop: oneshot::Sender<()>,
-    worker: JoinHandle<()>,
-}
-
-impl Running {
-    fn start(server: &Server, kinds: impl IntoIterator<Item = TaskType>) -> Running {
-        let worker = Worker::new(client(server, "worker-1")).drain(Duration::from_secs(2));
-        let worker = kinds.into_iter().fold(worker, Worker::task);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async move { drop(stopped.await) };
-        Running { stop, worker: tokio::spawn(worker.run(stopped)) }
-    }
-
-    async fn stop(self) {
-        self.stop.send(()).unwrap();
-        soon(self.worker).await.unwrap();
-    }
+/// A worker with these functions.
+fn run(server: &Server, kinds: impl IntoIterator<Item = TaskType>) -> Running<()> {
+    let worker = Worker::new(client(server, "worker-1")).drain(Duration::from_secs(2));
+    Running::start(|stopped| kinds.into_iter().fold(worker, Worker::task).run(stopped))
 }
 
 /// Defines a task with these rules and starts a workflow that has only it; its id.
@@ -93,16 +73,15 @@ async fn last_words(heard: &mut mpsc::UnboundedReceiver<String>) -> String {
 
 #[tokio::test]
 async fn a_function_gets_its_input_and_sends_its_output_and_its_logs() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "double", json!({}), json!({})).await;
     let double = TaskType::new("double", |context: TaskContext| async move {
         context.add_log("doubling");
         let n = context.task().input_data["n"].as_u64().unwrap();
         Outcome::Completed(members(json!({ "n": 2 * n })))
     });
-    let running = Running::start(&server, [double]);
+    let running = run(&server, [double]);
     let flow = ended(&tasks, &id).await;
     assert_eq!((&flow["status"], &flow["tasks"][0]["outputData"]["n"]), (&"COMPLETED".into(), &14.into()));
     assert_eq!(flow["tasks"][0]["workerId"], "worker-1");
@@ -113,9 +92,8 @@ async fn a_function_gets_its_input_and_sends_its_output_and_its_logs() {
 
 #[tokio::test]
 async fn work_in_pieces_counts_its_polls_from_zero() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "pieces", json!({}), json!({})).await;
     let pieces = TaskType::new("pieces", |context: TaskContext| async move {
         let output = members(json!({ "piece": context.poll_count() }));
@@ -124,7 +102,7 @@ async fn work_in_pieces_counts_its_polls_from_zero() {
             _ => Outcome::Completed(output),
         }
     });
-    let running = Running::start(&server, [pieces]);
+    let running = run(&server, [pieces]);
     let flow = ended(&tasks, &id).await;
     assert_eq!((&flow["tasks"][0]["pollCount"], &flow["tasks"][0]["outputData"]["piece"]), (&3.into(), &2.into()));
     running.stop().await;
@@ -132,9 +110,8 @@ async fn work_in_pieces_counts_its_polls_from_zero() {
 
 #[tokio::test]
 async fn a_failure_is_repeated_with_its_count_and_a_hopeless_one_is_not() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let rules = json!({ "retryCount": 3, "retryDelaySeconds": 0 });
     let again = start(&tasks, "again", rules.clone(), json!({})).await;
     let hopeless = start(&tasks, "hopeless", rules, json!({})).await;
@@ -147,7 +124,7 @@ async fn a_failure_is_repeated_with_its_count_and_a_hopeless_one_is_not() {
         }),
         TaskType::new("hopeless", |_| async { Outcome::FailedForGood("no printer".to_owned()) }),
     ];
-    let running = Running::start(&server, kinds);
+    let running = run(&server, kinds);
     let flow = ended(&tasks, &again).await;
     assert_eq!(flow["tasks"][0]["reasonForIncompletion"], "out of paper");
     assert_eq!(flow["tasks"][1]["outputData"]["count"], 1);
@@ -159,9 +136,8 @@ async fn a_failure_is_repeated_with_its_count_and_a_hopeless_one_is_not() {
 
 #[tokio::test]
 async fn no_more_run_at_the_same_time_than_allowed_and_only_of_their_domain() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (inside, peak) = (Arc::clone(&now), Arc::clone(&most));
     let gate = TaskType::new("gate", move |_| {
@@ -178,7 +154,7 @@ async fn no_more_run_at_the_same_time_than_allowed_and_only_of_their_domain() {
         flows.push(start(&tasks, "gate", json!({}), json!({ "taskToDomain": { "gate": "dev" } })).await);
     }
     let elsewhere = start(&tasks, "gate", json!({}), json!({})).await;
-    let running = Running::start(&server, [gate.domain("dev").concurrency(3)]);
+    let running = run(&server, [gate.domain("dev").concurrency(3)]);
     for id in flows {
         assert_eq!(ended(&tasks, &id).await["status"], "COMPLETED");
     }
@@ -189,15 +165,14 @@ async fn no_more_run_at_the_same_time_than_allowed_and_only_of_their_domain() {
 
 #[tokio::test]
 async fn a_task_is_kept_for_several_response_timeouts() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
     let slow = TaskType::new("slow", |_| async {
         tokio::time::sleep(Duration::from_millis(3_500)).await;
         Outcome::Completed(Map::new())
     });
-    let running = Running::start(&server, [slow]);
+    let running = run(&server, [slow]);
     let flow = ended(&tasks, &id).await;
     assert_eq!((&flow["status"], flow["tasks"].as_array().unwrap().len()), (&"COMPLETED".into(), 1));
     running.stop().await;
@@ -205,12 +180,11 @@ async fn a_task_is_kept_for_several_response_timeouts() {
 
 #[tokio::test]
 async fn a_function_without_extension_is_dropped_before_the_server_takes_its_task() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
     let (slow, mut heard) = endless("slow");
-    let running = Running::start(&server, [slow.extend_lease(false)]);
+    let running = run(&server, [slow.extend_lease(false)]);
     assert_eq!(soon(heard.recv()).await.unwrap(), "began");
     assert_eq!(last_words(&mut heard).await, "lost: no extension was accepted in time");
     assert_eq!(workflow(&tasks, &id).await["tasks"][0]["status"], "IN_PROGRESS", "told before the server took it back");
@@ -220,12 +194,11 @@ async fn a_function_without_extension_is_dropped_before_the_server_takes_its_tas
 
 #[tokio::test]
 async fn what_does_not_finish_in_time_is_dropped_when_the_worker_stops() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     start(&tasks, "slow", json!({}), json!({})).await;
     let (slow, mut heard) = endless("slow");
-    let running = Running::start(&server, [slow]);
+    let running = run(&server, [slow]);
     assert_eq!(soon(heard.recv()).await.unwrap(), "began");
     running.stop().await;
     assert_eq!(soon(heard.recv()).await.unwrap(), "dropped");
@@ -233,12 +206,11 @@ async fn what_does_not_finish_in_time_is_dropped_when_the_worker_stops() {
 
 #[tokio::test]
 async fn a_function_whose_task_was_taken_away_is_told_how_and_dropped() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
     let (slow, mut heard) = endless("slow");
-    let running = Running::start(&server, [slow]);
+    let running = run(&server, [slow]);
     assert_eq!(soon(heard.recv()).await.unwrap(), "began");
     tasks.request("DELETE", &format!("/workflow/{id}?reason=enough"), None).await.unwrap();
     let said = last_words(&mut heard).await;
@@ -249,12 +221,11 @@ async fn a_function_whose_task_was_taken_away_is_told_how_and_dropped() {
 
 #[tokio::test]
 async fn a_task_that_timed_out_while_its_worker_was_stopped_is_not_answered_by_it() {
-    let rig = Rig::new();
-    let server = rig.serve();
-    let tasks = client(&server, "author").tasks();
+    let (_rig, server, author) = scene();
+    let tasks = author.tasks();
     let id = start(&tasks, "slow", json!({ "responseTimeoutSeconds": 1 }), json!({})).await;
     let (slow, mut heard) = endless("slow");
-    let running = Running::start(&server, [slow]);
+    let running = run(&server, [slow]);
     assert_eq!(soon(heard.recv()).await.unwrap(), "began");
     // The runtime of the worker stands still, as a stopped process does, until the server has taken the task back.
     let (url, flow) = (server.url.clone(), id.clone());
