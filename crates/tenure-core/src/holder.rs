@@ -64,7 +64,7 @@ impl Serialize for Holder {
 
 impl<'de> Deserialize<'de> for Holder {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Holder, D::Error> {
-        Holder::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        crate::text::parsed(deserializer, Holder::parse)
     }
 }
 

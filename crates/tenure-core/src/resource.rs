@@ -241,8 +241,7 @@ impl Serialize for Resource {
 
 impl<'de> Deserialize<'de> for Resource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resource, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Resource::parse(&text).map_err(serde::de::Error::custom)
+        crate::text::parsed(deserializer, Resource::parse)
     }
 }
 

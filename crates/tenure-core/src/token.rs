@@ -119,7 +119,7 @@ impl Serialize for LeaseId {
 
 impl<'de> Deserialize<'de> for LeaseId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LeaseId, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        crate::text::parsed(deserializer, str::parse)
     }
 }
 
