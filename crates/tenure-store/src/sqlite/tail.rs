@@ -22,10 +22,11 @@ use tenure_core::event::Cursor;
 use super::codec::Logged;
 use crate::Error;
 
-/// How many changes (or events, if more) one transaction of folding takes.
-pub(super) const FOLD_CHANGES: usize = 2_000;
+/// How many changes (or events, if more) one transaction of folding takes: what begins and ends within one is never written as a
+/// record, only as its events.
+pub(super) const FOLD_CHANGES: usize = 10_000;
 /// How long a change waits to be folded when there are few.
-const FOLD_WAIT: Duration = Duration::from_millis(100);
+const FOLD_WAIT: Duration = Duration::from_millis(250);
 
 /// The shared state.
 pub(super) struct Tail {
