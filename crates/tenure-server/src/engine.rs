@@ -16,6 +16,7 @@ mod desk;
 pub mod feed;
 mod follow;
 mod history;
+mod line;
 mod polls;
 mod recover;
 mod renewals;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tenure_core::Timestamp;
-use tenure_core::command::{Acquire, Acquired, Command, Grant, WaiterId};
+use tenure_core::command::{Acquire, Acquired, Command, Grant};
 use tenure_core::refusal::Refusal;
 use tenure_store::{Reader, Store};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -40,9 +41,10 @@ pub use self::desk::WAITING_MAX;
 use self::feed::Feed;
 pub use self::follow::{Follower, Lagging};
 pub use self::history::{Ended, Found, Lost, Released, Renewed};
+use self::line::InLine;
 pub use self::recover::OpenError;
 pub use self::renewals::RENEWALS_KEPT_MS_MAX;
-use self::waits::{Answer, leave_if_deserted};
+use self::waits::Answer;
 use crate::metrics::{Metrics, Snapshot};
 
 /// How many reads of the store run at once: they share the disk with the journal.
@@ -132,20 +134,21 @@ impl Engine {
     /// Takes resources; waits for them in line if the command says so. Whoever drops the future leaves the line.
     pub async fn acquire(&self, acquire: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
         let desk = &*self.0.desk;
-        let decided = desk.decide(|decider| {
+        let Decided { reply, rests_on } = desk.decide(|decider| {
             decider.decide(|ledger, turn, waits| match ledger.apply(turn, acquire) {
                 Acquired::Granted(grant) => Taken::Answered(Ok(grant)),
                 Acquired::Refused(refusal) => Taken::Answered(Err(refusal)),
                 Acquired::Queued(waiter) => {
                     let (to, answer) = oneshot::channel();
                     waits.keep(waiter, to);
-                    Taken::InLine(InLine { desk, waiter, answer: Some(answer) })
+                    // A grant that was not read ends by its ttl: the client may have seen it.
+                    Taken::InLine(InLine { desk, waiter, answer: Some(answer), give_back: |_, _| {} })
                 }
             })
         })?;
-        let answer = match decided.reply {
+        let answer = match reply {
             Taken::InLine(in_line) => in_line.answer().await?,
-            Taken::Answered(reply) => settled(Decided { reply, rests_on: decided.rests_on }).await?,
+            Taken::Answered(reply) => Decided { reply, rests_on }.settled().await?,
         };
         if let Err(refusal) = &answer {
             self.0.metrics.refused(refusal.code());
@@ -155,7 +158,7 @@ impl Engine {
 
     /// Decides, and answers once everything that the answer rests on is on the disk.
     async fn decide<T>(&self, decide: impl FnOnce(&mut Decider) -> Decided<T>) -> Result<T, Unavailable> {
-        settled(self.0.desk.decide(decide)?).await
+        self.0.desk.decide(decide)?.settled().await
     }
 
     /// Reads from the store, away from the threads that serve connections.
@@ -216,13 +219,6 @@ impl Engine {
     }
 }
 
-async fn settled<T>(decided: Decided<T>) -> Result<T, Unavailable> {
-    if let Some(fate) = decided.rests_on {
-        fate.wait().await?;
-    }
-    Ok(decided.reply)
-}
-
 /// Gives the desk its thread.
 fn spawn(desk: Arc<Desk>) -> std::io::Result<watch::Receiver<State>> {
     let (end, state) = watch::channel(State::Running);
@@ -236,33 +232,5 @@ fn spawn(desk: Arc<Desk>) -> std::io::Result<watch::Receiver<State>> {
 /// An acquire, once it was decided.
 enum Taken<'a> {
     Answered(Answer),
-    InLine(InLine<'a>),
-}
-
-/// A client in line: leaves it when it is dropped before the answer.
-struct InLine<'a> {
-    desk: &'a Desk,
-    waiter: WaiterId,
-    answer: Option<oneshot::Receiver<Answer>>,
-}
-
-impl InLine<'_> {
-    async fn answer(mut self) -> Result<Answer, Unavailable> {
-        let Some(answer) = &mut self.answer else { return Err(Unavailable::Stopped) };
-        let answered = answer.await;
-        self.answer = None;
-        answered.map_err(|_| Unavailable::Stopped)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        // The channel closes first, so that the ledger sees an empty chair.
-        if self.answer.take().is_some() {
-            let waiter = self.waiter;
-            self.desk.decide_always(|decider| {
-                decider.decide(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits))
-            });
-        }
-    }
+    InLine(InLine<'a, Answer>),
 }

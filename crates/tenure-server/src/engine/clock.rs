@@ -60,7 +60,7 @@ pub struct ManualClock(Arc<Mutex<Manual>>);
 
 struct Manual {
     now: Timestamp,
-    wakes: Vec<Box<dyn Fn() + Send + Sync>>,
+    wakes: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl ManualClock {
@@ -73,7 +73,10 @@ impl ManualClock {
     pub fn advance_ms(&self, ms: u64) {
         let mut manual = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         manual.now = manual.now.plus_ms(ms);
-        for wake in &manual.wakes {
+        let wakes = manual.wakes.clone();
+        // Whoever is woken asks what time it is, perhaps with a lock in its hands that the wake-up needs.
+        drop(manual);
+        for wake in wakes {
             wake();
         }
     }
@@ -90,7 +93,7 @@ impl Clock for ManualClock {
     }
 
     fn on_move(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).wakes.push(wake);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).wakes.push(Arc::from(wake));
     }
 }
 

@@ -10,6 +10,7 @@ use tenure_core::change::{Batch, Change, Head, Record};
 use tenure_core::command::{Command, Renew, Renewal};
 use tenure_core::{Ledger, Timestamp, Token, Turn};
 
+use super::Unavailable;
 use super::batch::{Fate, InFlight, Open, Sealed};
 use super::clock::LedgerTime;
 use super::renewals::Renewals;
@@ -18,8 +19,18 @@ use super::waits::Waits;
 /// A decision, and what it rests on.
 pub(super) struct Decided<T> {
     pub(super) reply: T,
-    /// Wait for this before anyone hears of the reply.
+    /// Nobody may hear of the reply before this is on the disk.
     pub(super) rests_on: Option<Arc<Fate>>,
+}
+
+impl<T> Decided<T> {
+    /// The reply, once everything that it rests on is on the disk.
+    pub(super) async fn settled(self) -> Result<T, Unavailable> {
+        if let Some(fate) = self.rests_on {
+            fate.wait().await?;
+        }
+        Ok(self.reply)
+    }
 }
 
 pub(super) struct Decider {

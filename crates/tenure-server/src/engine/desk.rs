@@ -219,10 +219,10 @@ impl Desk {
             self.metrics.committed(commands, watch.seconds(), &batch.events);
             self.feed.publish(batch);
         }
-        fate.fulfil();
         for delivery in deliveries {
             self.unclaim(&delivery.deliver());
         }
+        fate.fulfil();
         Ok(())
     }
 

@@ -1,5 +1,4 @@
-//! Two hundred workers at one queue of twenty thousand tasks, some of which die with a task in their hands. What came of it is
-//! read from the events alone.
+//! Workers that die or go: two hundred of them at one queue of twenty thousand tasks, what came of it read from the events alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,11 +38,10 @@ async fn work(fleet: Arc<Fleet>, number: u64) {
     let mut random = StdRng::seed_from_u64(number);
     let (mut life, mut left_behind) = (0, Vec::new());
     while fleet.completed.load(Ordering::Relaxed) < TASKS {
-        let worker = Holder::parse(&format!("w{number}-{life}")).expect("a name");
-        let by = Claimant { worker: Some(worker.clone()), grace_ms: 1_000 };
-        let queue = QueueName { name: "a".into(), domain: None };
-        let count = random.random_range(1..4);
-        let tasks = fleet.engine.poll(Poll { queue, by, count, wait_ms: 0 }).await.expect("an answer");
+        let name = format!("w{number}-{life}");
+        let worker = Holder::parse(&name).expect("a name");
+        let asked = Poll { count: random.random_range(1..4), ..poll(&name, 0) };
+        let tasks = fleet.engine.poll(asked).await.expect("an answer");
         if tasks.is_empty() {
             // Everything is held: time passes, and the leases of the dead run out. One worker moves it for all: otherwise the
             // living would be late, too.
@@ -91,16 +89,44 @@ async fn say(fleet: &Fleet, worker: &Holder, task: &TaskView, act: Act) -> Outco
     outcome
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_workers_that_may_die_complete_twenty_thousand_tasks_exactly_once_each() {
+/// A server that knows a task `a` and a workflow of it.
+async fn with_work() -> Server {
     let server = Server::start().await;
     let def = json!([{ "name": "a", "responseTimeoutSeconds": 3, "timeoutSeconds": 0, "retryCount": 10, "retryDelaySeconds": 0 }]);
     assert_eq!(server.post("/api/metadata/taskdefs", def).await.status, 200);
     let flow = json!({ "name": "wf", "tasks": [{ "name": "a", "taskReferenceName": "a" }] });
     assert_eq!(server.post("/api/metadata/workflow", flow).await.status, 200);
+    server
+}
+
+async fn start(server: &Server) {
+    let start = StartFlow::new(Which::Named("wf".into(), None), empty_object());
+    server.engine.apply(start).await.expect("an answer").expect("it starts");
+}
+
+fn poll(worker: &str, wait_ms: u64) -> Poll {
+    let by = Claimant { worker: Some(Holder::parse(worker).expect("a name")), grace_ms: 1_000 };
+    Poll { queue: QueueName { name: "a".into(), domain: None }, by, count: 1, wait_ms }
+}
+
+#[tokio::test]
+async fn t1_a_task_that_came_when_its_worker_had_just_gone_is_there_for_the_next() {
+    let server = with_work().await;
+    let mut gone = Box::pin(server.engine.poll(poll("gone", 60_000)));
+    let looked = std::future::poll_fn(|context| std::task::Poll::Ready(gone.as_mut().poll(context))).await;
+    assert!(looked.is_pending(), "it stands in line");
+    start(&server).await;
+    drop(gone);
+    let tasks = server.engine.poll(poll("next", 0)).await.expect("an answer");
+    assert_eq!(tasks.len(), 1, "nobody has read it, so nobody has it");
+    assert_eq!(tasks[0].task.polls, 1, "and the poll that went wrong does not count");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_workers_that_may_die_complete_twenty_thousand_tasks_exactly_once_each() {
+    let server = with_work().await;
     for _ in 0..TASKS {
-        let start = StartFlow::new(Which::Named("wf".into(), None), empty_object());
-        server.engine.apply(start).await.expect("an answer").expect("it starts");
+        start(&server).await;
     }
     let fleet = Arc::new(Fleet {
         engine: server.engine.clone(),
