@@ -5,7 +5,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use tenure_core::LeaseId;
-use tenure_core::command::{List, Page};
+use tenure_core::command::{List, Page, Tick};
 use tenure_core::event::{Event, EventKind};
 use tenure_core::lease::End;
 use tenure_core::limits::KIND_BYTES_MAX;
@@ -70,6 +70,8 @@ async fn list_ended(app: &App, params: &Params, kind: Option<String>, end: End) 
         holder: params.holder()?,
         ..EventQuery::ends(params.limit()?)
     };
+    // What is due by now has ended, whether or not anyone has noticed yet.
+    app.engine().apply(Tick).await?;
     let page = app.engine().read(move |reader| reader.events(&query)).await?;
     let now = app.engine().now();
     let is_wanted = |event: &&Event| {
