@@ -53,7 +53,7 @@ pub const STORE_READS_MAX: usize = 4;
 /// Why there is no answer. Nothing is known about what was asked for: it may have happened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Unavailable {
-    /// Too many stand in line. Nothing happened.
+    /// Too many wait for one batch. Nothing happened.
     #[error("too many requests are waiting for the ledger")]
     Overloaded,
     /// The engine has stopped, or stopped before the answer.
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// The ledger's time, as near as somebody outside the writer can know it.
+    /// The ledger's time, as near as somebody away from the desk can know it.
     pub fn now(&self) -> Timestamp {
         self.0.time.now()
     }

@@ -1,4 +1,4 @@
-//! The server: one writer around the ledger, and the doors in front of it.
+//! The server: one desk around the ledger, and the doors in front of it.
 //!
 //! ```text
 //!  connection ─► router ─► http/native (a door: translates, decides nothing) ─► engine ─► store

@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub holders: usize,
     /// Readers of events that every commit wakes.
     pub followers: usize,
-    /// Commands in front of the writer.
+    /// Commands that wait for the batch that is not on its way yet.
     pub queue: usize,
     /// How the store is doing.
     pub store: StoreStats,
@@ -116,7 +116,7 @@ impl Metrics {
             ("waiters", "Acquires that wait", snapshot.waiters as i64),
             ("holders", "Holders with a lease or a wait", snapshot.holders as i64),
             ("event_followers", "Readers of events that every commit wakes", snapshot.followers as i64),
-            ("queue_depth", "Commands in front of the writer", snapshot.queue as i64),
+            ("queue_depth", "Commands that wait for the next commit", snapshot.queue as i64),
             ("fold_lag_batches", "Batches not yet in the readable tables", snapshot.store.lag() as i64),
             ("fold_lag_milliseconds", "By how much the readable tables are behind", snapshot.store.lag_ms() as i64),
             (

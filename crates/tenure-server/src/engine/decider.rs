@@ -65,42 +65,38 @@ impl Decider {
         self.decide(|ledger, turn, _| ledger.apply(turn, command))
     }
 
-    /// Decides something that may put its client in line, or take it out.
+    /// Decides something that may put its client in line.
     pub(super) fn decide<T>(&mut self, decide: impl FnOnce(&mut Ledger, &mut Turn<'_>, &Waits) -> T) -> Decided<T> {
+        let reply = self.turn(decide);
+        Decided { reply, rests_on: self.unwritten() }
+    }
+
+    /// Decides, and keeps what has to be written. For itself alone where nobody waits for a reply.
+    pub(super) fn turn<T>(&mut self, decide: impl FnOnce(&mut Ledger, &mut Turn<'_>, &Waits) -> T) -> T {
         let now = self.time.stamp();
         let waits = &self.waits;
         let is_waiting = |waiter| waits.is_waiting(waiter);
         let mut turn = Turn::new(now, &is_waiting);
         turn.changes = std::mem::take(&mut self.open.changes);
         turn.events = std::mem::take(&mut self.open.events);
-        let (changes_before, events_before) = (turn.changes.len(), turn.events.len());
+        let before = turn.changes.len();
         let reply = decide(&mut self.ledger, &mut turn, waits);
+        self.open.is_durable = turn.is_durable();
         let Turn { changes, events, settled, polled, .. } = turn;
         let settled = settled.into_iter().filter_map(|(waiter, answer)| waits.settle(waiter, answer));
         self.open.deliveries.extend(settled);
         let polled = polled.into_iter().filter_map(|(waiter, tasks)| waits.settle_poll(waiter, tasks));
         self.open.deliveries.extend(polled);
-        self.open.is_durable |= events.len() > events_before;
+        let is_known = |change: &Change| match change {
+            Change::Put(Record::Lease(lease)) => Some(lease.token) <= self.durable_token,
+            Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => false,
+        };
+        self.open.alters_lease |= changes.iter().skip(before).any(is_known);
         (self.open.changes, self.open.events) = (changes, events);
-        self.look_at_changes(changes_before, now);
-        Decided { reply, rests_on: self.unwritten() }
-    }
-
-    /// Looks at what a decision has added.
-    fn look_at_changes(&mut self, from: usize, now: Timestamp) {
-        for change in self.open.changes.iter().skip(from) {
-            match change {
-                Change::Renewed(..) => continue,
-                Change::Put(Record::Lease(lease)) if Some(lease.token) <= self.durable_token => {
-                    self.open.alters_lease = true;
-                }
-                Change::Put(_) | Change::Delete(..) => {}
-            }
-            self.open.is_durable = true;
-        }
         if !self.open.is_durable {
             self.renewals.keep(&mut self.open.changes, now);
         }
+        reply
     }
 
     /// The latest batch that is not on the disk, if there is one.
@@ -116,13 +112,12 @@ impl Decider {
     /// the next start gives each its whole ttl again (L13).
     pub(super) fn renew(&mut self, renew: Renew) -> Decided<Vec<Renewal>> {
         let latest = renew.tokens.iter().max().copied();
-        let decided = self.apply(renew);
+        let reply = self.turn(|ledger, turn, _| ledger.apply(turn, renew));
         let is_renewed = |renewal: &Renewal| matches!(renewal, Renewal::Renewed { .. });
         let is_altered = self.open.alters_lease || self.in_flight.as_ref().is_some_and(|batch| batch.alters_lease);
-        if latest <= self.durable_token && !is_altered && decided.reply.iter().all(is_renewed) {
-            return Decided { rests_on: None, ..decided };
-        }
-        decided
+        let is_safe = latest <= self.durable_token && !is_altered && reply.iter().all(is_renewed);
+        let rests_on = if is_safe { None } else { self.unwritten() };
+        Decided { reply, rests_on }
     }
 
     /// When there is something to do that nobody asks for.

@@ -16,9 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::Timestamp;
 use tenure_core::change::Batch;
 use tenure_core::command::Tick;
+use tenure_core::{Ledger, Timestamp, Turn};
 use tenure_store::Store;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -26,6 +26,7 @@ use super::batch::Sealed;
 use super::clock::Stopwatch;
 use super::decider::{Decided, Decider};
 use super::feed::Feed;
+use super::waits::Waits;
 use super::{Failure, Unavailable};
 use crate::metrics::Metrics;
 
@@ -52,14 +53,15 @@ struct State {
     /// When the thread wakes by itself; `None`: never.
     until: Option<Timestamp>,
     is_called: bool,
-    /// Several shared the last commit: they are better served by the thread than by one of them.
+    /// Several share the last batch: they are better served by the thread than by one of them.
     is_crowded: bool,
 }
 
 impl State {
-    fn landed(&mut self, commands: usize) {
-        self.decider.landed();
-        self.is_crowded = commands > 1;
+    fn seal(&mut self) -> Sealed {
+        let sealed = self.decider.seal();
+        self.is_crowded = sealed.commands > 1;
+        sealed
     }
 
     fn oversleeps(&mut self) -> bool {
@@ -105,11 +107,11 @@ impl Desk {
     }
 
     /// Decides something that the server itself must say; nobody waits for it, and nobody can be told to say it again.
-    pub(super) fn decide_always<T>(&self, decide: impl FnOnce(&mut Decider) -> Decided<T>) {
+    pub(super) fn decide_always<T>(&self, decide: impl FnOnce(&mut Ledger, &mut Turn<'_>, &Waits) -> T) {
         let _alarm = Alarm(&self.called);
         let Ok(mut state) = self.state.lock() else { return };
         if !state.is_closed {
-            decide(&mut state.decider);
+            state.decider.turn(decide);
             self.call_if_needed(state);
         }
     }
@@ -151,14 +153,13 @@ impl Desk {
                 return Err(failure);
             }
             if state.decider.is_ready() || (state.is_closed && state.decider.is_writable()) {
-                let sealed = state.decider.seal();
-                let commands = sealed.commands;
+                let sealed = state.seal();
                 drop(state);
                 self.write(sealed)?;
                 // Whoever was just answered is about to ask again: with the processor in demand, let them share the next commit.
                 std::thread::yield_now();
                 state = self.lock()?;
-                state.landed(commands);
+                state.decider.landed();
                 continue;
             }
             if state.is_closed && state.decider.is_clean() {
@@ -166,7 +167,7 @@ impl Desk {
             }
             let until = state.decider.deadline();
             match until.and_then(|moment| state.decider.time.until(moment)) {
-                Some(Duration::ZERO) => drop(state.decider.apply(Tick)),
+                Some(Duration::ZERO) => state.decider.turn(|ledger, turn, _| ledger.apply(turn, Tick)),
                 patience => state = self.sleep(state, until, patience)?,
             }
         }
@@ -191,15 +192,14 @@ impl Desk {
 
     /// Writes what is open on the thread of a request; other threads of its runtime take over what it would have done.
     fn write_here(&self, mut state: MutexGuard<'_, State>) {
-        let sealed = state.decider.seal();
-        let commands = sealed.commands;
+        let sealed = state.seal();
         drop(state);
         let write = || tokio::task::block_in_place(|| self.write(sealed));
         let written = catch_unwind(AssertUnwindSafe(write)).unwrap_or(Err(Failure::Panic));
         let mut state = self.lock_anyway();
         match written {
             Ok(()) => {
-                state.landed(commands);
+                state.decider.landed();
                 self.call_if_needed(state);
             }
             Err(failure) => {

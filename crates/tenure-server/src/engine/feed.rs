@@ -1,8 +1,8 @@
 //! Owns how events reach those who follow them: the recent ones from a ring in memory, older ones from the store.
 //!
 //! A follower pulls. It is woken when there is more than it has seen, however much that is, so a slow one costs no memory
-//! and skips nothing: once it has fallen behind the ring it reads from the store until it has caught up. The writer only
-//! appends to the ring and wakes one thread; that thread wakes the followers, so that thousands of them cost the writer nothing.
+//! and skips nothing: once it has fallen behind the ring it reads from the store until it has caught up. Whoever writes
+//! only appends to the ring and wakes one thread; that thread wakes the followers, so that thousands of them delay no answer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};

@@ -34,9 +34,7 @@ impl<T> Drop for InLine<'_, T> {
             Ok(unread) => (self.give_back)(self.desk, unread),
             Err(_) => {
                 let waiter = self.waiter;
-                self.desk.decide_always(|decider| {
-                    decider.decide(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits))
-                });
+                self.desk.decide_always(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits));
             }
         }
     }

@@ -15,7 +15,7 @@ impl Desk {
     pub(super) fn unclaim(&self, tasks: &[TaskView]) {
         let claims: Vec<_> = tasks.iter().filter_map(|view| Some((view.task.id, view.task.token?))).collect();
         if !claims.is_empty() {
-            self.decide_always(|decider| decider.apply(Unclaim(claims)));
+            self.decide_always(|ledger, turn, _| ledger.apply(turn, Unclaim(claims)));
         }
     }
 }

@@ -15,12 +15,12 @@ use crate::{Error, Order};
 
 /// Checkpoint when the log has about 1 MB …
 const CHECKPOINT_PAGES: u64 = 256;
-/// … or after so many waits of a tenth of a second.
-const CHECKPOINT_TURNS: u32 = 10;
+/// … or after so many waits of a quarter of a second.
+const CHECKPOINT_TURNS: u32 = 4;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.
 const CHECKPOINTS_UNFINISHED_MAX: u32 = 16;
 /// How many turns pass before a full disk or a lock is tried again.
-const RETRY_TURNS: u32 = 10;
+const RETRY_TURNS: u32 = 4;
 
 /// The folder and what it works on.
 pub(super) struct Folder {

@@ -1,4 +1,4 @@
-//! Owns what the ledger must not do itself: scripts and other people's documents, worked out beside the writer.
+//! Owns what the ledger must not do itself: scripts and other people's documents, worked out away from its desk.
 //!
 //! It is a worker like any other: it polls for questions, holds each by a lease, and answers with a command. A question
 //! whose evaluator died is asked again. Scripts and queries have bounds on their time, their memory and their results, and no

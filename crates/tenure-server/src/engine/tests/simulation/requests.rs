@@ -77,7 +77,7 @@ pub(super) fn take(acquire: Acquire, place: Place) -> (Request, Receiver<Answer>
 /// The client of a wait has gone.
 pub(super) fn gone(waiter: WaiterId) -> Request {
     Box::new(move |decider| {
-        decider.decide(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits));
+        decider.turn(|ledger, turn, waits| leave_if_deserted(waiter, ledger, turn, waits));
         silent()
     })
 }
