@@ -71,7 +71,20 @@ pub(super) struct Open {
     pub(super) fate: Arc<Fate>,
 }
 
+/// The room for changes that is kept ready at most.
+const ROOM_MAX: usize = 1_024;
+
 impl Open {
+    /// An empty one, with room for as much as another has: under load one batch is like the one before, and growing step by step
+    /// would move all of it each time.
+    pub(super) fn with_room_of(other: &Open) -> Open {
+        Open {
+            changes: Vec::with_capacity(other.changes.len().min(ROOM_MAX)),
+            events: Vec::with_capacity(other.events.len().min(ROOM_MAX)),
+            ..Open::default()
+        }
+    }
+
     /// Whether someone waits for it.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_durable || !self.deliveries.is_empty()

@@ -145,7 +145,9 @@ impl Decider {
 
     /// Takes everything that is not on the disk: it is about to be.
     pub(super) fn seal(&mut self) -> Sealed {
-        let Open { changes, events, deliveries, commands, alters_lease, fate, .. } = std::mem::take(&mut self.open);
+        let next = Open::with_room_of(&self.open);
+        let Open { changes, events, deliveries, commands, alters_lease, fate, .. } =
+            std::mem::replace(&mut self.open, next);
         let changes = self.renewals.write_before(changes);
         let is_empty = changes.is_empty() && events.is_empty();
         self.seq += u64::from(!is_empty);

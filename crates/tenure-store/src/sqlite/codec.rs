@@ -20,11 +20,11 @@ use tenure_core::{Timestamp, Token};
 use super::db::unreadable;
 use crate::Error;
 
-/// What one change or event usually takes.
-const ITEM_BYTES_USUAL: usize = 384;
+/// A row that was larger than this gives its memory back.
+const ROW_BYTES_KEPT: usize = 1 << 20;
 
 /// The text columns of a journal row.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Row {
     pub(super) changes: String,
     pub(super) events: String,
@@ -36,27 +36,27 @@ impl Row {
     }
 }
 
-/// A batch as the journal has it: with its text, which the tables take over instead of writing it again.
+/// A batch as the journal has it: with the text of its events, which the tables take over instead of writing it again.
 #[derive(Debug)]
 pub(super) struct Logged {
     pub(super) batch: Arc<Batch>,
-    pub(super) row: Row,
+    events: Box<str>,
     /// Where in it the text of each event is.
     spans: Vec<Range<usize>>,
 }
 
 impl Logged {
-    /// Writes a batch.
-    pub(super) fn encode(batch: Arc<Batch>) -> Result<Logged, Error> {
-        let changes = array(&batch.changes, encode_change)?;
+    /// Writes a batch, over what was in the row: one row serves all commits, so that they need no memory for it.
+    pub(super) fn encode(batch: Arc<Batch>, row: &mut Row) -> Result<Logged, Error> {
+        write_array(&mut row.changes, &batch.changes, encode_change)?;
         let mut spans = Vec::with_capacity(batch.events.len());
-        let events = array(&batch.events, |text, event| {
+        write_array(&mut row.events, &batch.events, |text, event| {
             let start = text.len();
             encode_event(text, event)?;
             spans.push(start..text.len());
             Ok(())
         })?;
-        Ok(Logged { batch, row: Row { changes, events }, spans })
+        Ok(Logged { batch, events: row.events.as_str().into(), spans })
     }
 
     /// Reads a batch back.
@@ -72,27 +72,35 @@ impl Logged {
             let start = text.get().as_ptr().addr() - origin;
             start..start + text.get().len()
         };
-        Ok(Logged { spans: texts.iter().map(span).collect(), batch, row })
+        let spans = texts.iter().map(span).collect();
+        Ok(Logged { spans, batch, events: row.events.into_boxed_str() })
     }
 
     /// The events with their text.
     pub(super) fn events(&self) -> impl Iterator<Item = (&Event, &str)> {
-        let texts = self.spans.iter().map(|span| self.row.events.get(span.clone()).unwrap_or_default());
+        let texts = self.spans.iter().map(|span| self.events.get(span.clone()).unwrap_or_default());
         self.batch.events.iter().zip(texts)
     }
 }
 
-fn array<T>(items: &[T], mut encode: impl FnMut(&mut Vec<u8>, &T) -> Result<(), Error>) -> Result<String, Error> {
-    let mut text = Vec::with_capacity(2 + items.len() * ITEM_BYTES_USUAL);
-    text.push(b'[');
+fn write_array<T>(
+    text: &mut String,
+    items: &[T],
+    mut encode: impl FnMut(&mut Vec<u8>, &T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut bytes = std::mem::take(text).into_bytes();
+    bytes.clear();
+    bytes.shrink_to(ROW_BYTES_KEPT);
+    bytes.push(b'[');
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
-            text.push(b',');
+            bytes.push(b',');
         }
-        encode(&mut text, item)?;
+        encode(&mut bytes, item)?;
     }
-    text.push(b']');
-    String::from_utf8(text).map_err(|why| unwritable("a batch".to_owned(), serde::ser::Error::custom(why)))
+    bytes.push(b']');
+    *text = String::from_utf8(bytes).map_err(|why| unwritable("a batch".to_owned(), serde::ser::Error::custom(why)))?;
+    Ok(())
 }
 
 /// Written by hand around the record's own JSON, which would otherwise be parsed once more to be embedded.

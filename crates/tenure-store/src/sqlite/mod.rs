@@ -44,7 +44,7 @@ use tenure_core::change::{Batch, Head, Record};
 pub use check::{CheckReport, check};
 pub use retain::Retain;
 
-use codec::Logged;
+use codec::{Logged, Row};
 use db::Db;
 use dir::DataDir;
 use folder::{Folder, Turns, read_chunk};
@@ -85,6 +85,8 @@ pub struct Sqlite {
     epoch: Epoch,
     head: Head,
     trim: Trim,
+    /// The row of the last commit; the next one is written over it.
+    row: Row,
     /// Up to which row the journal may be trimmed.
     checkpointed_seq: u64,
     is_poisoned: bool,
@@ -130,6 +132,7 @@ impl Sqlite {
             tables_path,
             head,
             trim: Trim::new(first_seq, head.seq),
+            row: Row::default(),
             checkpointed_seq: 0,
             is_poisoned: false,
             _dir: dir,
@@ -142,12 +145,12 @@ impl Sqlite {
     }
 
     fn append(&mut self, batch: &Arc<Batch>) -> Result<(), Error> {
-        let logged = Logged::encode(Arc::clone(batch))?;
+        let logged = Logged::encode(Arc::clone(batch), &mut self.row)?;
         let trim = self.trim.due(self.checkpointed_seq);
         self.is_poisoned = true;
-        self.journal.append(batch.head, &logged.row, trim)?;
+        self.journal.append(batch.head, &self.row, trim)?;
         self.is_poisoned = false;
-        self.trim.appended(logged.row.bytes(), trim);
+        self.trim.appended(self.row.bytes(), trim);
         self.head = batch.head;
         self.checkpointed_seq = self.tail.push(Arc::new(logged));
         Ok(())

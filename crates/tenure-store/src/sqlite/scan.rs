@@ -80,8 +80,9 @@ fn scan_range(db: &Db, search: &mut Search<'_>, range: Range) -> Result<(), Erro
     if range.last <= range.after || !search.is_open() {
         return Ok(());
     }
-    let filter = "SELECT value, seq FROM events WHERE seq > ?1 AND seq <= ?2 AND (?3 IS NULL OR holder = ?3)
-         AND (?4 IS NULL OR instr(?4, ' ' || kind || ' ') > 0) ORDER BY seq";
+    let filter =
+        "SELECT value, seq FROM events WHERE seq > ?1 AND seq <= ?2 AND (?3 IS NULL OR value ->> '$.holder' = ?3)
+         AND (?4 IS NULL OR instr(?4, ' ' || (value ->> '$.kind') || ' ') > 0) ORDER BY seq";
     let descending = search.query.order == Order::NewestFirst;
     let sql = format!("{filter}{}", if descending { " DESC" } else { "" });
     let kinds: String = search.query.kinds.iter().map(|kind| format!(" {} ", kind.as_str())).collect();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::change::{Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
-use tenure_core::{Resource, Timestamp, Token};
+use tenure_core::{Timestamp, Token};
 
 use super::codec::{Logged, decode_event, encode_record};
 use super::db::{Db, unreadable};
@@ -21,8 +21,12 @@ use crate::Error;
 
 /// How many events share one digest.
 const BLOCK_EVENTS: u64 = 1_024;
+/// How many events one statement inserts: the place where they go is looked up once for all of them.
+const INSERT_ROWS: usize = 64;
 
-pub(super) const SCHEMA: &[&str] = &["
+/// The second step: what an event's text says is read from there, not written beside it.
+pub(super) const SCHEMA: &[&str] = &[
+    "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE records (
         kind TEXT NOT NULL,
@@ -62,7 +66,38 @@ pub(super) const SCHEMA: &[&str] = &["
             value ->> '$.by' AS ended_by,
             value ->> '$.reason' AS reason
         FROM events WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
-"];
+    ",
+    "
+    DROP VIEW ended_leases;
+    DROP INDEX events_by_token;
+    ALTER TABLE events RENAME TO events_before;
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        token INTEGER,
+        value TEXT NOT NULL
+    ) STRICT;
+    INSERT INTO events SELECT seq, at, token, value FROM events_before ORDER BY seq;
+    DROP TABLE events_before;
+    CREATE INDEX events_by_token ON events (token) WHERE token IS NOT NULL;
+    CREATE VIEW history AS
+        SELECT seq,
+            datetime(at / 1000.0, 'unixepoch', 'subsec') AS at,
+            value ->> '$.kind' AS kind,
+            (SELECT group_concat(one.value, ', ') FROM json_each(events.value, '$.resources') AS one) AS resources,
+            value ->> '$.holder' AS holder,
+            token,
+            value
+        FROM events;
+    CREATE VIEW ended_leases AS
+        SELECT token, holder, resources, substr(kind, 7) AS how,
+            datetime((value ->> '$.acquired_at') / 1000.0, 'unixepoch', 'subsec') AS acquired_at,
+            at AS ended_at,
+            value ->> '$.by' AS ended_by,
+            value ->> '$.reason' AS reason
+        FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
+    ",
+];
 
 /// The folder decides when to checkpoint.
 const PRAGMAS: &str = "
@@ -225,27 +260,35 @@ pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
 /// Appends the events, and a digest for every block that becomes full.
 fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(), Error> {
     let fail = db.fail();
-    let insert = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let mut insert = db.connection.prepare_cached(insert).map_err(fail)?;
+    let mut rows = Vec::with_capacity(INSERT_ROWS);
     for (event, text) in chunk.iter().flat_map(|logged| logged.events()) {
-        let resources: Vec<String> = event.resources.iter().map(Resource::to_text).collect();
-        let row = params![
-            event.cursor.0 as i64,
-            event.at.unix_ms() as i64,
-            event.kind.as_str(),
-            (!resources.is_empty()).then(|| resources.join(", ")),
-            event.holder.as_ref().map(|holder| holder.as_str()),
-            event.token.map(|token| token.as_u64() as i64),
-            text,
-        ];
-        insert.execute(row).map_err(fail)?;
+        rows.push((event, text));
+        if rows.len() == INSERT_ROWS {
+            insert_events(&db.connection, &rows).map_err(fail)?;
+            rows.clear();
+        }
         block.add(event);
         if block.count >= BLOCK_EVENTS {
             block.write(&db.connection, event.cursor).map_err(fail)?;
             *block = Block::default();
         }
     }
-    Ok(())
+    // One by one, because a statement for each number of rows would be one more to prepare.
+    rows.chunks(1).try_for_each(|row| insert_events(&db.connection, row)).map_err(fail)
+}
+
+fn insert_events(connection: &Connection, rows: &[(&Event, &str)]) -> Result<(), rusqlite::Error> {
+    let places = vec!["(?, ?, ?, ?)"; rows.len()].join(", ");
+    let insert = format!("INSERT INTO events VALUES {places}");
+    let mut insert = connection.prepare_cached(&insert)?;
+    for (at, (event, text)) in rows.iter().enumerate() {
+        let first = 4 * at + 1;
+        insert.raw_bind_parameter(first, event.cursor.0 as i64)?;
+        insert.raw_bind_parameter(first + 1, event.at.unix_ms() as i64)?;
+        insert.raw_bind_parameter(first + 2, event.token.map(|token| token.as_u64() as i64))?;
+        insert.raw_bind_parameter(first + 3, text)?;
+    }
+    insert.raw_execute().map(drop)
 }
 
 impl Block {

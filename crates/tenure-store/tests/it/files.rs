@@ -92,6 +92,50 @@ fn a_newer_schema_is_refused_and_left_alone() {
     }
 }
 
+/// The tables of version 1: with columns for what the text of an event says.
+const BACK_TO_VERSION_1: &str = "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    ALTER TABLE events RENAME TO later;
+    DROP INDEX events_by_token;
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, resource TEXT, holder TEXT,
+        token INTEGER, value TEXT NOT NULL) STRICT;
+    INSERT INTO events SELECT seq, at, value ->> '$.kind', NULL, value ->> '$.holder', token, value FROM later;
+    DROP TABLE later;
+    CREATE INDEX events_by_token ON events (token) WHERE token IS NOT NULL;
+    CREATE VIEW ended_leases AS SELECT token, holder FROM events WHERE kind = 'lease.released';
+    PRAGMA user_version = 1;
+";
+
+#[test]
+fn an_older_schema_is_brought_forward_with_everything_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..200);
+    let gone = lease(200, "ada", &["path:a", "path:b"]);
+    commit(&mut store, &pen.grant(&gone));
+    commit(&mut store, &pen.end(EventKind::LeaseReleased, &gone));
+    let everything = EventQuery::after(Cursor(0), 1_000);
+    let of_ada = EventQuery { holder: Some(gone.holder.clone()), ..EventQuery::after(Cursor(0), 9) };
+    let of_token = EventQuery { token: Some(gone.token), ..EventQuery::after(Cursor(0), 9) };
+    let read = |store: &Sqlite| {
+        let queries = [&everything, &of_ada, &of_token];
+        queries.map(|query| format!("{:?}", store.reader().events(query).expect("events").events))
+    };
+    let before = read(&store);
+    drop(store);
+    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
+    let store = open(dir.path());
+    assert_eq!(read(&store), before);
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    let ended = "SELECT resources || ' ' || how FROM ended_leases WHERE holder = 'ada'";
+    let ended: String = tables.query_row(ended, [], |row| row.get(0)).unwrap();
+    assert_eq!(ended, "path:a, path:b released");
+}
+
 #[test]
 fn records_and_events_of_a_newer_version_are_refused_not_left_out() {
     for change in [
