@@ -82,11 +82,20 @@ impl Deadlines {
         self.entries.len() > 2 * live + STALE_MIN
     }
 
-    /// One entry for each live thing, at its real deadline.
+    /// One entry for each live thing, at its real deadline. In place: short leases make it happen every thousand grants or so.
     pub(crate) fn rebuild(&mut self, deadline_of: impl Fn(Due) -> Option<Timestamp>) {
         let mut seen = HashSet::new();
-        let entries = self.entries.drain().filter(|Reverse((_, due))| seen.insert(*due));
-        let live = entries.filter_map(|Reverse((_, due))| deadline_of(due).map(|at| Reverse((at, due))));
-        self.entries = live.collect();
+        let mut entries = std::mem::take(&mut self.entries).into_vec();
+        entries.retain_mut(|Reverse((at, due))| match deadline_of(*due) {
+            Some(deadline) if seen.insert(*due) => {
+                *at = deadline;
+                true
+            }
+            _ => false,
+        });
+        if entries.capacity() > 8 * (entries.len() + STALE_MIN) {
+            entries.shrink_to(2 * (entries.len() + STALE_MIN));
+        }
+        self.entries = entries.into();
     }
 }

@@ -71,16 +71,17 @@ pub(super) struct Open {
     pub(super) fate: Arc<Fate>,
 }
 
-/// The room for changes that is kept ready at most.
+/// The room for changes that is made ready at most.
 const ROOM_MAX: usize = 1_024;
 
 impl Open {
-    /// An empty one, with room for as much as another has: under load one batch is like the one before, and growing step by step
-    /// would move all of it each time.
+    /// An empty one, with room for what another has: under load one batch is much like the one before, and growing step by step
+    /// would move all of it each time. The room comes in few sizes, so that the allocator gives out again what it got back.
     pub(super) fn with_room_of(other: &Open) -> Open {
+        let room = |used: usize| if used > 1 { used.next_power_of_two().min(ROOM_MAX) } else { used };
         Open {
-            changes: Vec::with_capacity(other.changes.len().min(ROOM_MAX)),
-            events: Vec::with_capacity(other.events.len().min(ROOM_MAX)),
+            changes: Vec::with_capacity(room(other.changes.len())),
+            events: Vec::with_capacity(room(other.events.len())),
             ..Open::default()
         }
     }

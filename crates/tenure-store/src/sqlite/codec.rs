@@ -40,7 +40,7 @@ impl Row {
 #[derive(Debug)]
 pub(super) struct Logged {
     pub(super) batch: Arc<Batch>,
-    events: Box<str>,
+    events: String,
     /// Where in it the text of each event is.
     spans: Vec<Range<usize>>,
 }
@@ -56,7 +56,10 @@ impl Logged {
             spans.push(start..text.len());
             Ok(())
         })?;
-        Ok(Logged { batch, events: row.events.as_str().into(), spans })
+        // In few sizes, so that the allocator gives out again what it got back.
+        let mut events = String::with_capacity(row.events.len().next_power_of_two());
+        events.push_str(&row.events);
+        Ok(Logged { batch, events, spans })
     }
 
     /// Reads a batch back.
@@ -73,7 +76,7 @@ impl Logged {
             start..start + text.get().len()
         };
         let spans = texts.iter().map(span).collect();
-        Ok(Logged { spans, batch, events: row.events.into_boxed_str() })
+        Ok(Logged { spans, batch, events: row.events })
     }
 
     /// The events with their text.
