@@ -14,7 +14,7 @@ use crate::targets::tenure::Tenure;
 
 const RUST_CONNECTIONS: [usize; 3] = [1, 32, 256];
 /// Threads of Python share one interpreter: more of them only wait longer.
-const PYTHON_CONNECTIONS: [usize; 2] = [1, 8];
+const PYTHON_CONNECTIONS: [usize; 3] = [1, 2, 8];
 const PYTHON_LOAD: &str = include_str!("sdk.py");
 
 pub fn run(setup: &Setup) -> Result<Section> {
@@ -80,27 +80,34 @@ const PACKAGES: [&str; 3] = ["openintent", "tenure-intents", "tenure"];
 fn python_packages(setup: &Setup, server: &Tenure, python: &Path, section: &mut Section) -> Result<()> {
     section.notes.push(
         "Python, *acquire + release*, a thread for every connection: *openintent* is `OpenIntentClient` of that package, \
-         *tenure-intents* the same calls of `tenure.OpenIntentClient`, *tenure* a guard of `tenure.Client` in a `with` block."
+         *tenure-intents* the same calls of `tenure.OpenIntentClient`, *tenure* a guard of `tenure.Client` in a `with` block. \
+         *no Python* is the smallest client this bench has, in Rust: what the server and its disk leave to any package."
             .to_owned(),
     );
     let mut table = Table::new(&["connections", "package", "requests/s", "of openintent"]);
     for connections in PYTHON_CONNECTIONS {
         let mut rates: [Vec<f64>; PACKAGES.len()] = Default::default();
+        let mut bound = Vec::new();
         for _ in 0..setup.turns {
             for (package, rates) in PACKAGES.iter().zip(&mut rates) {
                 rates.push(python_rate(setup, server, python, package, connections)?);
                 server.server.settle()?;
             }
+            bound.push(load::run(server, connections, &Workload::TAKE, setup.pace)?.rate());
+            server.server.settle()?;
         }
         let [reference, ..] = &rates;
+        let over = |own: &[f64]| median(own.iter().zip(reference).map(|(own, reference)| own / reference));
         for (package, own) in PACKAGES.iter().zip(&rates) {
-            let over = median(own.iter().zip(reference).map(|(own, reference)| own / reference));
+            let over = over(own);
             table.row(&[&connections, package, &thousands(median(own.iter().copied())), &format!("{over:.1}×")]);
             if *package != "openintent" {
                 let what = format!("Python, {connections} connections: {package} / openintent");
                 section.aims.push(Aim::at_least(what, over, Unit::Times, 3.0));
             }
         }
+        let most = thousands(median(bound.iter().copied()));
+        table.row(&[&connections, &"no Python", &most, &format!("{:.1}×", over(&bound))]);
     }
     section.tables.push(table);
     Ok(())
