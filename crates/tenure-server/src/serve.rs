@@ -14,6 +14,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -27,6 +28,13 @@ use crate::router::router;
 
 /// How long to pause when the system has no more file descriptors: others must close some first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A machine that vanished while its client waits in line says nothing: it is asked after so long …
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+/// … again and again …
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// … and given up, with its place in line, after so many questions.
+const PROBES_UNANSWERED_MAX: u32 = 3;
 
 /// Said to a connection that is one too many, before it is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
@@ -133,8 +141,7 @@ impl Door {
     }
 
     async fn attend(self, stream: TcpStream, permit: OwnedSemaphorePermit) {
-        // Answers are small and complete: waiting to fill a packet only delays them.
-        stream.set_nodelay(true).ok();
+        prepare(&stream);
         let config = &self.app.0.config;
         let stream = Watched::new(stream, config.stall_max);
         let present = self.app.engine().metrics().connections.clone();
@@ -180,6 +187,15 @@ impl Door {
     }
 }
 
+/// What a connection has to be told. One that does not take it works all the same.
+fn prepare(stream: &TcpStream) {
+    // Answers are small and complete: waiting to fill a packet only delays them.
+    stream.set_nodelay(true).ok();
+    let probes =
+        TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_INTERVAL).with_retries(PROBES_UNANSWERED_MAX);
+    SockRef::from(stream).set_tcp_keepalive(&probes).ok();
+}
+
 async fn turn_away(mut stream: TcpStream, is_tls: bool) {
     // Whoever expects TLS could not read it.
     if !is_tls {
@@ -191,6 +207,20 @@ async fn turn_away(mut stream: TcpStream, is_tls: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_machine_that_vanished_is_noticed_within_a_minute() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address"));
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let (stream, _) = accepted.expect("a connection");
+        prepare(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("an option"));
+        let asked =
+            socket.tcp_keepalive_interval().expect("seconds") * socket.tcp_keepalive_retries().expect("a number");
+        assert_eq!(socket.tcp_keepalive_time().expect("seconds") + asked, Duration::from_secs(60));
+    }
 
     #[test]
     fn the_answer_to_one_connection_too_many_is_as_long_as_it_says() {
