@@ -75,7 +75,7 @@ fn scan_token(db: &Db, search: &mut Search<'_>) -> Result<(), Error> {
     look_at(db, search, &mut rows)
 }
 
-/// Looks at every event of a range; kind and holder are compared before anything is decoded.
+/// Looks at every event of a range; kind and holder are compared by the database, so that only what matches is decoded.
 fn scan_range(db: &Db, search: &mut Search<'_>, range: Range) -> Result<(), Error> {
     if range.last <= range.after || !search.is_open() {
         return Ok(());
