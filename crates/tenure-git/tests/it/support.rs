@@ -145,6 +145,16 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
+/// What asks git for refs in tables; nothing where it does not know them, as before 2.45.
+pub(crate) fn reftable() -> Option<&'static str> {
+    let usage = Command::new("git").args(["init", "-h"]).output().expect("git runs");
+    let is_known = String::from_utf8_lossy(&usage.stdout).contains("ref-format");
+    if !is_known {
+        eprintln!("This git has no reftable: that shape is left out.");
+    }
+    is_known.then_some("--ref-format=reftable")
+}
+
 /// How often a race is run: a few times by default, `TENURE_ROUNDS` multiplies.
 pub(crate) fn rounds(default: usize) -> usize {
     let factor = std::env::var("TENURE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
