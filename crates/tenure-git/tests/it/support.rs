@@ -146,6 +146,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
 }
 
 /// What asks git for refs in tables; nothing where it does not know them, as before 2.45.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests should know what was not tried")]
 pub(crate) fn reftable() -> Option<&'static str> {
     let usage = Command::new("git").args(["init", "-h"]).output().expect("git runs");
     let is_known = String::from_utf8_lossy(&usage.stdout).contains("ref-format");
