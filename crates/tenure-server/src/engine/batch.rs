@@ -78,7 +78,7 @@ impl Open {
     /// An empty one, with room for what another has: under load one batch is much like the one before, and growing step by step
     /// would move all of it each time. The room comes in few sizes, so that the allocator gives out again what it got back.
     pub(super) fn with_room_of(other: &Open) -> Open {
-        let room = |used: usize| if used > 1 { used.next_power_of_two().min(ROOM_MAX) } else { used };
+        let room = |used: usize| used.next_power_of_two().min(ROOM_MAX);
         Open {
             changes: Vec::with_capacity(room(other.changes.len())),
             events: Vec::with_capacity(room(other.events.len())),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
 use tenure_core::change::{Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
@@ -260,11 +260,13 @@ pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
 /// Appends the events, and a digest for every block that becomes full.
 fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(), Error> {
     let fail = db.fail();
+    // One for many rows and one for a single row: a statement for each number of them would be one more to prepare.
+    let (mut many, mut one) = (prepare_insert(db, INSERT_ROWS)?, prepare_insert(db, 1)?);
     let mut rows = Vec::with_capacity(INSERT_ROWS);
     for (event, text) in chunk.iter().flat_map(|logged| logged.events()) {
         rows.push((event, text));
         if rows.len() == INSERT_ROWS {
-            insert_events(&db.connection, &rows).map_err(fail)?;
+            insert_events(&mut many, &rows).map_err(fail)?;
             rows.clear();
         }
         block.add(event);
@@ -273,14 +275,16 @@ fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(),
             *block = Block::default();
         }
     }
-    // One by one, because a statement for each number of rows would be one more to prepare.
-    rows.chunks(1).try_for_each(|row| insert_events(&db.connection, row)).map_err(fail)
+    rows.chunks(1).try_for_each(|row| insert_events(&mut one, row)).map_err(fail)
 }
 
-fn insert_events(connection: &Connection, rows: &[(&Event, &str)]) -> Result<(), rusqlite::Error> {
-    let places = vec!["(?, ?, ?, ?)"; rows.len()].join(", ");
-    let insert = format!("INSERT INTO events VALUES {places}");
-    let mut insert = connection.prepare_cached(&insert)?;
+fn prepare_insert(db: &Db, rows: usize) -> Result<CachedStatement<'_>, Error> {
+    let places = vec!["(?, ?, ?, ?)"; rows].join(", ");
+    db.connection.prepare_cached(&format!("INSERT INTO events VALUES {places}")).map_err(db.fail())
+}
+
+/// Appends as many events as the statement is for.
+fn insert_events(insert: &mut Statement<'_>, rows: &[(&Event, &str)]) -> Result<(), rusqlite::Error> {
     for (at, (event, text)) in rows.iter().enumerate() {
         let first = 4 * at + 1;
         insert.raw_bind_parameter(first, event.cursor.0 as i64)?;
