@@ -99,3 +99,26 @@ impl Deadlines {
         self.entries = entries.into();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rebuilt_queue_has_every_live_thing_once_and_at_its_real_deadline() {
+        let at = Timestamp::from_unix_ms;
+        let [other, shortened, gone] = [1, 2, 3].map(|token| Due::Lease(Token::from_u64(token)));
+        let mut deadlines = Deadlines::default();
+        // A shorter ttl is a second entry, and the heap may have it behind the first.
+        for (ms, due) in [(0, other), (60, shortened), (5, shortened), (7, gone)] {
+            deadlines.push(at(ms), due);
+        }
+        deadlines.rebuild(|due| match due {
+            Due::Lease(token) if token.as_u64() == 1 => Some(at(9)),
+            Due::Lease(token) if token.as_u64() == 2 => Some(at(5)),
+            _ => None,
+        });
+        assert_eq!([deadlines.pop(), deadlines.pop()], [Some((at(5), shortened)), Some((at(9), other))]);
+        assert_eq!(deadlines.pop(), None);
+    }
+}
