@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::client::{Client, seconds};
 use crate::errors::raised;
-use crate::runtime::{TASKS, block};
+use crate::runtime::{block, tasks};
 use crate::{json, work};
 
 /// What an agent listens to, and how it leases.
@@ -69,7 +69,7 @@ impl Agent {
         }
         let stop = Arc::clone(&self.stop);
         // As a task of the runtime: an interrupt ends the wait here, and the agent by the same stop.
-        let tasks = TASKS.get(py)?;
+        let tasks = tasks(py)?;
         let running = tasks.spawn(async move { agent.run(stop.notified()).await });
         let _stop_on_interrupt = StopOnDrop(Arc::clone(&self.stop));
         match block(py, &tasks, running)? {

@@ -5,25 +5,27 @@ use std::future::Future;
 use pyo3::exceptions::asyncio::InvalidStateError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
 use crate::errors::raised;
 use crate::guard::Guard;
-use crate::runtime::{CALLS, TASKS, block, visit};
+use crate::runtime::{Place, visit};
 
 static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Runs a call and gives its converted result: now, or as an asyncio future.
 pub(crate) fn answer<'py, T: Send + 'static>(
     py: Python<'py>,
-    asynchronous: bool,
+    place: &Place,
     future: impl Future<Output = Result<T, tenure::Error>> + Send + 'static,
     convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if asynchronous {
-        return promise(py, future, convert);
-    }
-    match block(py, &*CALLS.get(py)?, future)? {
+    let result = match place {
+        Place::Lane(lane) => lane.wait(py, future)?,
+        Place::Tasks(tasks) => return promise(py, tasks, future, convert),
+    };
+    match result {
         Ok(value) => convert(py, value).map(|object| object.into_bound(py)),
         Err(error) => Err(raised(py, &error)),
     }
@@ -32,13 +34,14 @@ pub(crate) fn answer<'py, T: Send + 'static>(
 /// An asyncio future of the running loop. Cancelling it ends the call.
 fn promise<'py, T: Send + 'static>(
     py: Python<'py>,
+    tasks: &Runtime,
     future: impl Future<Output = Result<T, tenure::Error>> + Send + 'static,
     convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
     let event_loop = RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()?;
     let promise = event_loop.call_method0("create_future")?;
     let (loop_, told) = (event_loop.unbind(), promise.clone().unbind());
-    let call = TASKS.get(py)?.spawn(async move {
+    let call = tasks.spawn(async move {
         let result = future.await;
         // Not on a thread of the runtime: getting the interpreter lock may take as long as Python likes.
         tokio::task::spawn_blocking(move || {
@@ -61,17 +64,14 @@ fn deliver(py: Python<'_>, event_loop: &Py<PyAny>, promise: Py<PyAny>, result: P
     let Ok(settle) = Bound::new(py, settle) else { return };
     if event_loop.call_method1(py, "call_soon_threadsafe", (&settle,)).is_err() {
         let result = settle.borrow_mut().result.take();
-        // A lease that cannot be given back lapses.
-        let _ = result.map(|result| unwanted(py, result));
+        result.into_iter().for_each(|result| unwanted(py, result));
     }
 }
 
 /// A lease that came after nobody waited for it any more is given back.
-fn unwanted(py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
-    let Ok(value) = result else { return Ok(()) };
-    match value.cast_bound::<Guard>(py) {
-        Ok(guard) => guard.get().abandon(py),
-        Err(_) => Ok(()),
+fn unwanted(py: Python<'_>, result: PyResult<Py<PyAny>>) {
+    if let Some(guard) = result.ok().as_ref().and_then(|value| value.cast_bound::<Guard>(py).ok()) {
+        guard.get().abandon();
     }
 }
 
@@ -88,7 +88,8 @@ impl Settle {
         let Some(result) = self.result.take() else { return Ok(()) };
         let promise = self.promise.bind(py);
         if promise.call_method0("done")?.extract()? {
-            return unwanted(py, result);
+            unwanted(py, result);
+            return Ok(());
         }
         let settled = match result {
             Ok(value) => promise.call_method1("set_result", (value,)),

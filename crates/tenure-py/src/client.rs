@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Serialize;
 use tenure::{Acquire, EventQuery, Lease, LeaseId, LeaseQuery, Mode, Status};
-use tokio::runtime::Runtime;
 
 use crate::bridge::answer;
 use crate::errors::raised;
 use crate::events::Events;
 use crate::guard::Guard;
 use crate::json;
-use crate::runtime::{CALLS, TASKS, detach};
+use crate::lanes::Lane;
+use crate::runtime::{Place, tasks};
 
 /// How to reach a server. After a fork the child makes connections of its own.
 #[derive(Clone)]
@@ -31,8 +31,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The connections belong to this runtime.
-    fn connect(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<tenure::Client> {
+    fn connect(&self, py: Python<'_>, place: &Place) -> PyResult<tenure::Client> {
         let mut builder = tenure::Client::builder().url(&self.url);
         if let Some(key) = &self.api_key {
             builder = builder.api_key(key);
@@ -46,8 +45,25 @@ impl Settings {
         if let Some(patience) = self.patience {
             builder = builder.patience(seconds("patience", patience)?);
         }
-        let _inside = runtime.enter();
+        let _inside = place.runtime().enter();
         builder.build().map_err(|error| raised(py, &error))
+    }
+}
+
+/// A client with the connections that were made at one place.
+#[derive(Clone)]
+struct Connection {
+    place: Place,
+    client: tenure::Client,
+}
+
+impl Connection {
+    /// Whether a call that starts now would not have to share its runtime with another.
+    fn is_quiet(&self) -> bool {
+        match &self.place {
+            Place::Lane(lane) => lane.is_quiet(),
+            Place::Tasks(_) => true,
+        }
     }
 }
 
@@ -56,33 +72,42 @@ impl Settings {
 pub(crate) struct Client {
     settings: Settings,
     asynchronous: bool,
-    /// Locked only under the interpreter lock, never across a wait.
-    connection: Mutex<Option<(u32, tenure::Client)>>,
+    /// Those of the process with this id, the one that was used last at the end. Locked only under the interpreter lock,
+    /// never across a wait.
+    connections: Mutex<(u32, Vec<Connection>)>,
 }
 
 impl Client {
-    /// The connection of this process.
-    pub(crate) fn connection(&self, py: Python<'_>) -> PyResult<tenure::Client> {
-        let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A connection of this process for one call. A thread that calls again and again gets the same.
+    fn connection(&self, py: Python<'_>) -> PyResult<Connection> {
+        let mut slot = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();
-        if let Some((_, client)) = slot.as_ref().filter(|(owner, _)| *owner == pid) {
-            return Ok(client.clone());
+        if slot.0 != pid {
+            // The parent's, if this is a forked child: its threads are not here.
+            std::mem::forget(std::mem::replace(&mut *slot, (pid, Vec::new())));
         }
-        // The parent's, if this is a forked child: its threads are not here.
-        std::mem::forget(slot.take());
-        let client = self.settings.connect(py, &*self.runtime(py)?)?;
-        *slot = Some((pid, client.clone()));
-        Ok(client)
-    }
-
-    /// Where its calls run.
-    fn runtime(&self, py: Python<'_>) -> PyResult<Arc<Runtime>> {
-        if self.asynchronous { TASKS.get(py) } else { CALLS.get(py) }
+        let known = &mut slot.1;
+        if let Some(quiet) = known.iter().rposition(Connection::is_quiet) {
+            let connection = known.remove(quiet);
+            known.push(connection.clone());
+            return Ok(connection);
+        }
+        let place = if self.asynchronous { Place::Tasks(tasks(py)?) } else { Place::Lane(Lane::quietest(py)?) };
+        if let Some(shared) = known.iter().find(|connection| connection.place.is(&place)) {
+            return Ok(shared.clone());
+        }
+        let client = match known.first() {
+            Some(first) => first.client.with_own_connections().map_err(|error| raised(py, &error))?,
+            None => self.settings.connect(py, &place)?,
+        };
+        let connection = Connection { place, client };
+        known.push(connection.clone());
+        Ok(connection)
     }
 
     /// A connection for what goes on beside Python.
     pub(crate) fn background(&self, py: Python<'_>) -> PyResult<tenure::Client> {
-        if self.asynchronous { self.connection(py) } else { self.settings.connect(py, &*TASKS.get(py)?) }
+        self.settings.connect(py, &Place::Tasks(tasks(py)?))
     }
 
     fn json<'py, T: Serialize + Send + 'static, F>(
@@ -93,8 +118,8 @@ impl Client {
     where
         F: Future<Output = Result<T, tenure::Error>> + Send + 'static,
     {
-        let call = call(self.connection(py)?);
-        answer(py, self.asynchronous, call, |py, value| json::to_python(py, &value))
+        let Connection { place, client } = self.connection(py)?;
+        answer(py, &place, call(client), |py, value| json::to_python(py, &value))
     }
 }
 
@@ -112,7 +137,7 @@ impl Client {
         asynchronous: bool,
     ) -> PyResult<Client> {
         let settings = Settings { url, api_key, holder, timeout, patience };
-        let client = Client { settings, asynchronous, connection: Mutex::default() };
+        let client = Client { settings, asynchronous, connections: Mutex::default() };
         client.connection(py)?;
         Ok(client)
     }
@@ -136,10 +161,10 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let waits = options.wait.is_some();
         let request = options.request(resources)?;
-        let client = self.connection(py)?;
+        let Connection { place, client } = self.connection(py)?;
         let acquire = Box::pin(async move { client.acquire(request).await });
-        let grant = Granting { acquire: Some(acquire), waits, runtime: self.runtime(py)? };
-        answer(py, self.asynchronous, grant, |py, lease| Ok(Py::new(py, Guard::new(lease))?.into_any()))
+        let grant = Granting { acquire: Some(acquire), waits, place: place.clone() };
+        answer(py, &place.clone(), grant, |py, lease| Ok(Py::new(py, Guard::new(lease, place))?.into_any()))
     }
 
     /// A lease that nobody keeps alive.
@@ -232,7 +257,8 @@ impl Client {
         holder: Option<String>,
     ) -> PyResult<Events> {
         let query = event_query(after, kind, resource, holder);
-        Ok(Events::new(self.connection(py)?.watch(query), self.asynchronous))
+        let Connection { place, client } = self.connection(py)?;
+        Ok(Events::new(client.watch(query), place))
     }
 
     /// Any call of the OpenIntent door, below `/api/v1`.
@@ -244,8 +270,10 @@ impl Client {
         body: Option<Bound<'py, PyAny>>,
         if_match: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let body = body.map(|body| json::from_python(&body)).transpose()?;
-        self.json(py, |client| async move { client.intents().request(&method, &path, body, if_match).await })
+        let body = body.map(|body| json::text_from_python(&body)).transpose()?;
+        let Connection { place, client } = self.connection(py)?;
+        let call = async move { client.intents().request_text(&method, &path, body, if_match).await };
+        answer(py, &place, call, |py, said| json::answer_to_python(py, &said))
     }
 
     /// Any call of the Conductor door, below `/api`.
@@ -256,8 +284,10 @@ impl Client {
         path: String,
         body: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let body = body.map(|body| json::from_python(&body)).transpose()?;
-        self.json(py, |client| async move { client.tasks().request(&method, &path, body).await })
+        let body = body.map(|body| json::text_from_python(&body)).transpose()?;
+        let Connection { place, client } = self.connection(py)?;
+        let call = async move { client.tasks().request_text(&method, &path, body).await };
+        answer(py, &place, call, |py, said| json::answer_to_python(py, &said))
     }
 
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -312,7 +342,7 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<Lease, tenure::Error>> + Sen
 struct Granting {
     acquire: Option<Acquiring>,
     waits: bool,
-    runtime: Arc<Runtime>,
+    place: Place,
 }
 
 impl Future for Granting {
@@ -329,7 +359,7 @@ impl Future for Granting {
 impl Drop for Granting {
     fn drop(&mut self) {
         if let Some(acquire) = self.acquire.take().filter(|_| !self.waits) {
-            detach(&self.runtime, async move {
+            self.place.detach(async move {
                 if let Ok(lease) = acquire.await {
                     // Nobody is left to be told if this fails; then it lapses.
                     let _ = lease.release().await;

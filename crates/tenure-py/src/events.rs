@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::bridge::answer;
 use crate::json;
+use crate::runtime::Place;
 
 struct Stream {
     events: tenure::Events,
@@ -29,14 +30,14 @@ impl Stream {
 #[pyclass(frozen)]
 pub(crate) struct Events {
     pid: u32,
-    asynchronous: bool,
+    place: Place,
     stream: Arc<Mutex<Stream>>,
 }
 
 impl Events {
-    pub(crate) fn new(events: tenure::Events, asynchronous: bool) -> Events {
+    pub(crate) fn new(events: tenure::Events, place: Place) -> Events {
         let stream = Arc::new(Mutex::new(Stream { events, given: None }));
-        Events { pid: std::process::id(), asynchronous, stream }
+        Events { pid: std::process::id(), place, stream }
     }
 }
 
@@ -51,6 +52,6 @@ impl Events {
         }
         let stream = Arc::clone(&self.stream);
         let next = async move { stream.lock().await.next(seen).await };
-        answer(py, self.asynchronous, next, |py, event| json::to_python(py, &event))
+        answer(py, &self.place, next, |py, event| json::to_python(py, &event))
     }
 }

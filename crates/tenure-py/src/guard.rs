@@ -13,7 +13,7 @@ use tenure::{Lease, LeaseId, LeaseInfo, State};
 
 use crate::bridge::answer;
 use crate::json;
-use crate::runtime::TASKS;
+use crate::runtime::{Place, tasks};
 use crate::watch::Watch;
 
 /// Everything this process holds, for the end of the interpreter. Locked only under the interpreter lock.
@@ -22,6 +22,8 @@ static LIVE: Mutex<Option<HashMap<LeaseId, Weak<Body>>>> = Mutex::new(None);
 struct Body {
     pid: u32,
     id: LeaseId,
+    /// Where it was acquired, and with whose connections it is given back.
+    place: Place,
     lease: Mutex<Option<Lease>>,
     watches: Mutex<Vec<Arc<Watch>>>,
 }
@@ -57,9 +59,9 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(lease: Lease) -> Guard {
+    pub(crate) fn new(lease: Lease, place: Place) -> Guard {
         let (pid, id, info) = (std::process::id(), lease.id(), Arc::clone(lease.info()));
-        let body = Body { pid, id, lease: Mutex::new(Some(lease)), watches: Mutex::default() };
+        let body = Body { pid, id, place, lease: Mutex::new(Some(lease)), watches: Mutex::default() };
         let body = Arc::new(body);
         live(|live| live.insert(id, Arc::downgrade(&body)));
         Guard { body, info }
@@ -151,13 +153,13 @@ impl Guard {
         self.refuse_foreign()?;
         let lost = self.body.lease().as_ref().map(Lease::lost);
         let Some(lost) = lost else { return Ok(()) };
-        let watch = Watch::start(lost, callback, TASKS.get(py)?.handle().clone());
+        let watch = Watch::start(lost, callback, tasks(py)?.handle().clone());
         self.body.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         Ok(())
     }
 
     /// Gives it back. Doing it twice is no error.
-    fn release<'py>(&self, py: Python<'py>, asynchronous: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn release<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.refuse_foreign()?;
         let lease = self.take();
         let release = async move {
@@ -166,15 +168,15 @@ impl Guard {
                 None => Ok(()),
             }
         };
-        answer(py, asynchronous, release, |py, ()| Ok(py.None()))
+        answer(py, &self.body.place, release, |py, ()| Ok(py.None()))
     }
 
     /// Gives it back without waiting for the answer: nobody took it over.
-    pub(crate) fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn abandon(&self) {
         if let Some(lease) = self.body.is_ours().then(|| self.take()).flatten() {
-            TASKS.get(py)?.spawn(lease.release());
+            // If that fails, it lapses.
+            self.body.place.detach(async move { drop(lease.release().await) });
         }
-        Ok(())
     }
 
     /// Stops the heartbeat without giving it back: it lapses after its ttl.
@@ -189,10 +191,18 @@ fn live<T>(work: impl FnOnce(&mut HashMap<LeaseId, Weak<Body>>) -> T) -> T {
     work(LIVE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Everything this process still holds.
-pub(crate) fn take_all_live() -> Vec<Lease> {
+/// Everything this process still holds, and where each is given back.
+pub(crate) fn take_all_live() -> Vec<(Place, Vec<Lease>)> {
     let bodies: Vec<Arc<Body>> = live(|live| live.drain().filter_map(|(_, body)| body.upgrade()).collect());
-    bodies.iter().filter(|body| body.is_ours()).filter_map(|body| body.lease().take()).collect()
+    let mut held: Vec<(Place, Vec<Lease>)> = Vec::new();
+    for body in bodies.iter().filter(|body| body.is_ours()) {
+        let Some(lease) = body.lease().take() else { continue };
+        match held.iter_mut().find(|(place, _)| place.is(&body.place)) {
+            Some((_, leases)) => leases.push(lease),
+            None => held.push((body.place.clone(), vec![lease])),
+        }
+    }
+    held
 }
 
 /// Gives them back together, as far as the server answers.

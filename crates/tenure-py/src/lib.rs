@@ -11,6 +11,7 @@ mod errors;
 mod events;
 mod guard;
 mod json;
+mod lanes;
 mod runtime;
 mod watch;
 mod work;

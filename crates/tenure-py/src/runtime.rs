@@ -1,8 +1,7 @@
-//! Owns the two runtimes on which calls run, and who may touch the interpreter when.
+//! Owns the places where calls run, and who may touch the interpreter when.
 //!
-//! 1. Two runtimes per process, each made when it is first needed. A call that blocks runs on the thread that waits for it
-//!    ([`CALLS`]): handing it to another one would cost more than the call itself. What goes on while Python does something
-//!    else has threads of its own ([`TASKS`]). Connections belong to the runtime that made them.
+//! 1. A call that blocks runs on the thread that waits for it, on a [`Lane`]. What goes on while Python does something else
+//!    has threads of its own ([`tasks`]), made when they are first needed. Connections belong to the runtime that made them.
 //! 2. A forked child makes its own and never touches what it inherited: the threads of the parent do not exist there,
 //!    and their locks may be held for ever.
 //! 3. A call waits without the interpreter lock and looks for signals meanwhile, so Ctrl-C ends it.
@@ -13,13 +12,14 @@ use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::guard;
+use crate::lanes::Lane;
 
 /// A waiting call looks for signals this often.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -28,39 +28,63 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// Network and timers need no more; calls of Python run on threads of their own.
 const WORKER_THREADS: usize = 2;
 
-/// A runtime of this process.
-pub(crate) struct Shared {
-    /// Locked only while the interpreter lock is held and never across a wait, so that no fork finds it locked.
-    slot: Mutex<Option<(u32, Arc<Runtime>)>>,
-    build: fn() -> io::Result<Runtime>,
+/// Where a call runs, and with it how Python waits for it.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// On the thread that waits.
+    Lane(Arc<Lane>),
+    /// On threads of its own; Python waits by an asyncio future.
+    Tasks(Arc<Runtime>),
 }
 
-/// For calls that block: nothing runs there while nobody waits.
-pub(crate) static CALLS: Shared =
-    Shared { slot: Mutex::new(None), build: || Builder::new_current_thread().enable_all().build() };
-
-/// For everything else.
-pub(crate) static TASKS: Shared = Shared {
-    slot: Mutex::new(None),
-    build: || Builder::new_multi_thread().worker_threads(WORKER_THREADS).thread_name("tenure").enable_all().build(),
-};
-
-impl Shared {
-    /// This process's; the proof of the interpreter lock keeps forks away (2).
-    pub(crate) fn get(&self, _py: Python<'_>) -> PyResult<Arc<Runtime>> {
-        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = std::process::id();
-        if let Some((_, runtime)) = slot.as_ref().filter(|(owner, _)| *owner == pid) {
-            return Ok(Arc::clone(runtime));
+impl Place {
+    /// The runtime to which the connections belong that are made here.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        match self {
+            Place::Lane(lane) => lane.runtime(),
+            Place::Tasks(tasks) => tasks,
         }
-        // The parent's (2): not even dropping it is safe here.
-        std::mem::forget(slot.take());
-        let runtime = (self.build)()
-            .map_err(|error| PyRuntimeError::new_err(format!("tenure cannot start its threads: {error}")))?;
-        let runtime = Arc::new(runtime);
-        *slot = Some((pid, Arc::clone(&runtime)));
-        Ok(runtime)
     }
+
+    pub(crate) fn is(&self, other: &Place) -> bool {
+        std::ptr::eq(self.runtime(), other.runtime())
+    }
+
+    /// Does it although nobody waits: on the place's threads, or on a new one if it has none.
+    pub(crate) fn detach(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Place::Tasks(tasks) => drop(tasks.spawn(future)),
+            Place::Lane(lane) => {
+                let lane = Arc::clone(lane);
+                let thread = std::thread::Builder::new().name("tenure".to_owned());
+                // Without a thread it is not done: a lease lapses after its ttl.
+                drop(thread.spawn(move || lane.runtime().block_on(future)));
+            }
+        }
+    }
+}
+
+/// The runtime with threads, of the process with this id. Locked only while the interpreter lock is held and never across
+/// a wait, so that no fork finds it locked.
+static TASKS: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+
+/// The runtime with threads; the proof of the interpreter lock keeps forks away (2).
+pub(crate) fn tasks(_py: Python<'_>) -> PyResult<Arc<Runtime>> {
+    let mut slot = TASKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    if let Some((_, runtime)) = slot.as_ref().filter(|(owner, _)| *owner == pid) {
+        return Ok(Arc::clone(runtime));
+    }
+    // The parent's (2): not even dropping it is safe here.
+    std::mem::forget(slot.take());
+    let runtime = Builder::new_multi_thread().worker_threads(WORKER_THREADS).thread_name("tenure").enable_all().build();
+    let runtime = Arc::new(runtime.map_err(no_threads)?);
+    *slot = Some((pid, Arc::clone(&runtime)));
+    Ok(runtime)
+}
+
+pub(crate) fn no_threads(error: io::Error) -> PyErr {
+    PyRuntimeError::new_err(format!("tenure cannot start its threads: {error}"))
 }
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -84,18 +108,6 @@ pub(crate) fn block<T: Send>(py: Python<'_>, runtime: &Runtime, future: impl Fut
     }
 }
 
-/// Does it although nobody waits: on the runtime's threads, or on a new one if it has none.
-pub(crate) fn detach(runtime: &Arc<Runtime>, future: impl Future<Output = ()> + Send + 'static) {
-    if runtime.handle().runtime_flavor() != RuntimeFlavor::CurrentThread {
-        runtime.spawn(future);
-        return;
-    }
-    let runtime = Arc::clone(runtime);
-    let started = std::thread::Builder::new().name("tenure".to_owned()).spawn(move || runtime.block_on(future));
-    // Without a thread it is not done: a lease lapses after its ttl.
-    drop(started);
-}
-
 /// Visits the interpreter from a thread of the runtime. Nothing once it is ending (4).
 pub(crate) fn visit<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     VISITORS.fetch_add(1, Ordering::SeqCst);
@@ -107,11 +119,11 @@ pub(crate) fn visit<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 /// Gives back what is still held and keeps every thread away from the interpreter from now on (4). For `atexit`.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
-    let held = guard::take_all_live();
-    if !held.is_empty() {
-        // Connections of the other runtime have threads.
-        let calls = CALLS.get(py)?;
-        py.detach(|| calls.block_on(async { tokio::time::timeout(FAREWELL_MAX, guard::release_all(held)).await.ok() }));
+    let deadline = Instant::now() + FAREWELL_MAX;
+    for (place, held) in guard::take_all_live() {
+        let farewell = async { tokio::time::timeout_at(deadline.into(), guard::release_all(held)).await };
+        // What is not given back by then lapses after its ttl.
+        let _ = py.detach(|| place.runtime().block_on(farewell));
     }
     CLOSED.store(true, Ordering::SeqCst);
     py.detach(|| {

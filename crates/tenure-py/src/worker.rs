@@ -9,7 +9,7 @@ use tenure::{Outcome, TaskContext, TaskType};
 use tokio::sync::Notify;
 
 use crate::client::{Client, seconds};
-use crate::runtime::{TASKS, block};
+use crate::runtime::{block, tasks};
 use crate::{json, work};
 
 /// A worker for polled tasks.
@@ -56,7 +56,7 @@ impl Worker {
             worker = worker.task(kind.clone());
         }
         let stop = Arc::clone(&self.stop);
-        let tasks = TASKS.get(py)?;
+        let tasks = tasks(py)?;
         let running = tasks.spawn(async move { worker.run(stop.notified()).await });
         let finished = block(py, &tasks, running);
         self.stop.notify_one();

@@ -101,8 +101,8 @@ impl ClientBuilder {
         }
         let address = Address { url, holder: self.holder, api_key: self.api_key, ca_pem: self.ca_pem };
         Ok(Client {
+            transport: Arc::new(Transport::new(&address)?),
             shared: Arc::new(Shared {
-                transport: Transport::new(&address)?,
                 address,
                 timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
                 patience: self.patience.unwrap_or(DEFAULT_PATIENCE),
@@ -114,7 +114,6 @@ impl ClientBuilder {
 }
 
 struct Shared {
-    transport: Transport,
     address: Address,
     timeout: Duration,
     patience: Duration,
@@ -122,22 +121,33 @@ struct Shared {
     clock: SystemClock,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.address.fmt(f)
-    }
+/// A connection to a server. Cheap to clone; all clones and their guards share one heartbeat thread.
+#[derive(Clone)]
+pub struct Client {
+    transport: Arc<Transport>,
+    shared: Arc<Shared>,
 }
 
-/// A connection to a server. Cheap to clone; all clones and their guards share one heartbeat thread.
-#[derive(Debug, Clone)]
-pub struct Client {
-    shared: Arc<Shared>,
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shared.address.fmt(f)
+    }
 }
 
 impl Client {
     /// Sets up a client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
+    }
+
+    /// The same client with connections of its own, for another runtime: connections belong to the runtime that made
+    /// them. The guards of both share one heartbeat thread.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] if the connections cannot be prepared.
+    pub fn with_own_connections(&self) -> Result<Client, Error> {
+        let transport = Arc::new(Transport::new(&self.shared.address)?);
+        Ok(Client { transport, shared: Arc::clone(&self.shared) })
     }
 
     /// In whose name this client acts, if it was told.
@@ -190,7 +200,7 @@ impl Client {
             let mut call = self.call(Method::POST, "/v1/leases").body(&request.named(self.holder()));
             call.headers.push((IDEMPOTENCY_KEY, header("the idempotency key", &key)?));
             call.timeout = self.shared.timeout.saturating_add(left);
-            match self.shared.transport.call::<LeaseInfo>(&call).await {
+            match self.transport.call::<LeaseInfo>(&call).await {
                 Ok(info) if info.status == Status::Active => return Ok(info),
                 Ok(info) => return Err(over(&info)),
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
@@ -230,7 +240,7 @@ impl Client {
             status: Status,
         }
         let answer = self.persist_unread(self.call(Method::DELETE, format!("/v1/leases/{id}"))).await?;
-        let transport = &self.shared.transport;
+        let transport = &self.transport;
         match transport.read::<Became>(&answer)?.status {
             Status::Released | Status::Active => transport.read(&answer),
             Status::Expired | Status::Revoked => Err(over(&transport.read(&answer)?)),
@@ -243,7 +253,7 @@ impl Client {
     /// [`crate::Refusal::Forbidden`] without the role. It is sent once: a lost answer says nothing about what was done.
     pub async fn revoke(&self, id: LeaseId, reason: &str) -> Result<LeaseInfo, Error> {
         let call = self.call(Method::POST, format!("/v1/leases/{id}/revoke")).body(&json!({ "reason": reason }));
-        self.shared.transport.call(&call).await
+        self.transport.call(&call).await
     }
 
     /// Who would stop an acquire of these resources, without taking anything.
@@ -328,7 +338,7 @@ impl Client {
     /// Events as they happen, from [`EventQuery::after`] on; without it, from now on. Nothing is skipped: a broken
     /// connection is made again and continues where it broke.
     pub fn watch(&self, query: EventQuery) -> Events {
-        Events::new(self.shared.transport.clone(), query, self.shared.timeout)
+        Events::new(self.transport(), query, self.shared.timeout)
     }
 
     /// Downloads everything that is committed as one SQLite file, piece by piece, while the server goes on. Needs the
@@ -339,7 +349,7 @@ impl Client {
     pub async fn backup(&self, mut write: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<u64, Error> {
         // Making the copy takes as long as the data is large.
         let call = Call::new(Method::GET, "/v1/backup", BACKUP_TIMEOUT);
-        let transport = &self.shared.transport;
+        let transport = &self.transport;
         let mut response = transport.open(&call).await?;
         let mut length = 0;
         while let Some(piece) = response.chunk().await.map_err(|error| transport.unreachable(error))? {
@@ -356,7 +366,7 @@ impl Client {
     pub async fn run_workflow(&self, file: &str) -> Result<Value, Error> {
         // Sent once: a second send would be a second run.
         let call = self.call(Method::POST, "/v1/workflows").body(&json!({ "file": file }));
-        self.shared.transport.call(&call).await
+        self.transport.call(&call).await
     }
 
     /// A run of a workflow.
@@ -385,27 +395,25 @@ impl Client {
     }
 
     /// A call to a door that speaks another protocol; `path` is below `base` and may have a query.
-    pub(crate) fn call_below(&self, base: &str, method: Method, path: &str, body: Option<Value>) -> Call {
+    pub(crate) fn call_below(&self, base: &str, method: Method, path: &str, body: Option<Bytes>) -> Call {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let mut call = self.call(method, format!("{base}{path}"));
         call.raw_query = (!query.is_empty()).then(|| query.to_owned());
-        match body {
-            Some(body) => call.body(&body),
-            None => call,
-        }
+        call.body = body;
+        call
     }
 
     /// Sends a call that may be sent twice until it is answered or patience ends.
     async fn persist<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let answer = self.persist_unread(call).await?;
-        self.shared.transport.read(&answer)
+        self.transport.read(&answer)
     }
 
     async fn persist_unread(&self, call: Call) -> Result<Bytes, Error> {
         let start = self.now();
         let mut pause = Pause::new(self.shared.patience);
         loop {
-            match self.shared.transport.send(&call).await {
+            match self.transport.send(&call).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => pause.before_retry(error, self.now().since(start)).await?,
             }
@@ -414,16 +422,22 @@ impl Client {
 
     /// One call to a door that speaks another protocol. A call that may be `repeated` is tried again like any other.
     pub(crate) async fn exchange(&self, call: Call, repeated: bool) -> Result<Value, Error> {
-        self.exchange_on_lease(call, repeated).await.map(|(answer, _)| answer)
+        self.exchange_unread(call, repeated).await.map(|(answer, _)| door::value(&answer))
     }
 
-    /// The same for a call that relies on a lease: what the server says about that lease comes with the answer.
-    pub(crate) async fn exchange_on_lease(&self, call: Call, repeated: bool) -> Result<(Value, Option<String>), Error> {
+    /// The same, with an answer that has this shape.
+    pub(crate) async fn exchange_typed<T: DeserializeOwned>(&self, call: Call, repeated: bool) -> Result<T, Error> {
+        let (answer, _) = self.exchange_unread(call, repeated).await?;
+        self.transport.read(&answer)
+    }
+
+    /// The answer as it came; what the server says beside it about the lease that the call relied on comes with it.
+    pub(crate) async fn exchange_unread(&self, call: Call, repeated: bool) -> Result<(Bytes, Option<String>), Error> {
         let start = self.now();
         let mut pause = Pause::new(if repeated { self.shared.patience } else { Duration::ZERO });
         let once = async || {
-            let Exchange { status, lease, body } = self.shared.transport.exchange(&call).await?;
-            Ok((door::read(self.url(), status, &body)?, lease))
+            let Exchange { status, lease, body } = self.transport.exchange(&call).await?;
+            Ok((door::accepted(self.url(), status, body)?, lease))
         };
         loop {
             match once().await {
@@ -434,7 +448,7 @@ impl Client {
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        self.shared.transport.clone()
+        Transport::clone(&self.transport)
     }
 
     fn heart(&self) -> Result<Arc<Heart>, Error> {

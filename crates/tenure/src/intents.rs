@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::{HeaderName, IF_MATCH};
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,10 @@ use serde_json::{Map, Value, json};
 use tenure_core::LeaseId;
 
 use crate::client::Client;
+use crate::door;
 use crate::error::Error;
 use crate::signals::Signals;
-use crate::transport::header;
+use crate::transport::{Call, header, written};
 
 const BASE: &str = "/api/v1";
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
@@ -90,7 +92,7 @@ impl Intents {
     /// # Errors
     /// Code `not_found`.
     pub async fn get(&self, id: &str) -> Result<Intent, Error> {
-        self.typed(self.call(Method::GET, &format!("/intents/{}", segment(id)), None), true).await
+        self.client.exchange_typed(self.call(Method::GET, &format!("/intents/{}", segment(id)), None), true).await
     }
 
     /// Makes an intent. It is sent once: a lost answer says nothing about what was done.
@@ -102,7 +104,7 @@ impl Intents {
         if let (Some(holder), Some(members)) = (self.client.holder(), body.as_object_mut()) {
             members.insert("created_by".to_owned(), holder.into());
         }
-        self.typed(self.call(Method::POST, "/intents", Some(body)), false).await
+        self.client.exchange_typed(self.call(Method::POST, "/intents", Some(body)), false).await
     }
 
     /// Sets these members of the state. A write that names the lease it relies on is refused when that lease is over.
@@ -124,7 +126,7 @@ impl Intents {
         }
         let mut call = self.call(Method::POST, &format!("/intents/{}/state", segment(id)), Some(body));
         call.headers.push((IF_MATCH, header("the expected version", &expected.header())?));
-        self.typed(call, false).await
+        self.client.exchange_typed(call, false).await
     }
 
     /// Assigns an agent: it is told, also if it connects later.
@@ -171,35 +173,43 @@ impl Intents {
         body: Option<Value>,
         if_match: Option<String>,
     ) -> Result<Value, Error> {
-        let method =
-            Method::from_bytes(method.as_bytes()).map_err(|error| crate::transport::setup("the method", error))?;
-        let repeated = method == Method::GET || method == Method::DELETE;
-        let mut call = self.call(method, path, body);
+        let call = self.call(door::method(method)?, path, body);
+        self.requested(call, if_match).await.map(|answer| door::value(&answer))
+    }
+
+    /// The same with JSON that is neither written nor read here: the body is sent and the answer given back as it is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn request_text(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<String>,
+        if_match: Option<String>,
+    ) -> Result<Vec<u8>, Error> {
+        let call = self.call_text(door::method(method)?, path, body.map(Bytes::from));
+        self.requested(call, if_match).await.map(Vec::from)
+    }
+
+    async fn requested(&self, mut call: Call, if_match: Option<String>) -> Result<Bytes, Error> {
+        let repeated = call.method == Method::GET || call.method == Method::DELETE;
         if let Some(version) = &if_match {
             call.headers.push((IF_MATCH, header("the expected version", version)?));
         }
-        self.client.exchange(call, repeated).await
+        self.client.exchange_unread(call, repeated).await.map(|(answer, _)| answer)
     }
 
-    fn call(&self, method: Method, path: &str, body: Option<Value>) -> crate::transport::Call {
+    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Call {
+        self.call_text(method, path, body.as_ref().and_then(written))
+    }
+
+    fn call_text(&self, method: Method, path: &str, body: Option<Bytes>) -> Call {
         let mut call = self.client.call_below(BASE, method, path, body);
         // A holder that cannot be sent was refused when the client was built.
         let agent = self.client.holder().and_then(|holder| header("the agent's name", holder).ok());
         call.headers.extend(agent.map(|agent| (AGENT_ID, agent)));
         call
-    }
-
-    async fn typed<T: serde::de::DeserializeOwned>(
-        &self,
-        call: crate::transport::Call,
-        repeated: bool,
-    ) -> Result<T, Error> {
-        let value = self.client.exchange(call, repeated).await?;
-        serde_json::from_value(value).map_err(|error| Error::BadAnswer {
-            url: self.client.url().to_owned(),
-            what: "not the expected JSON".to_owned(),
-            source: Some(error.into()),
-        })
     }
 }
 

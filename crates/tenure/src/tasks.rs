@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::client::Client;
+use crate::door;
 use crate::error::Error;
 use crate::intents::segment;
-use crate::transport::{Call, setup};
+use crate::transport::{Call, written};
 use crate::worker::{Outcome, Task, TaskContext};
 
 const BASE: &str = "/api";
@@ -80,11 +82,11 @@ impl Tasks {
         set("logs", logs.into());
         // A repeated result is not the holder's any more: the server keeps the first.
         let call = self.call(Method::POST, "/tasks/update-v2", Some(body.into()));
-        let (answer, lease) = self.client.exchange_on_lease(call, true).await?;
+        let (answer, lease) = self.client.exchange_unread(call, true).await?;
         if let Some(how) = lease.as_deref().and_then(lost) {
             tracing::warn!(task.id = %task.task_id, "the result of task {} came too late: {how}", task.task_id);
         }
-        match answer {
+        match door::value(&answer) {
             Value::Object(next) if next.contains_key("taskId") => {
                 serde_json::from_value(next.into()).map(Some).map_err(|error| self.unreadable(error))
             }
@@ -102,7 +104,7 @@ impl Tasks {
         body.insert("extendLease".to_owned(), true.into());
         let call = self.call(Method::POST, "/tasks", Some(body.into()));
         let timeout = within.max(EXTEND_TIMEOUT_MIN).min(call.timeout);
-        match self.client.exchange_on_lease(Call { timeout, ..call }, false).await {
+        match self.client.exchange_unread(Call { timeout, ..call }, false).await {
             Ok((_, lease)) => Ok(lease.as_deref().and_then(lost)),
             Err(Error::Refused(refused)) if matches!(refused.problem.status, 403 | 404 | 409 | 410) => {
                 Ok(Some(refused.to_string()))
@@ -138,9 +140,21 @@ impl Tasks {
     /// # Errors
     /// See [`Error`].
     pub async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, Error> {
-        let method = Method::from_bytes(method.as_bytes()).map_err(|error| setup("the method", error))?;
-        let repeated = method == Method::GET || method == Method::PUT || method == Method::DELETE;
-        self.client.exchange(self.call(method, path, body), repeated).await
+        self.requested(self.call(door::method(method)?, path, body)).await.map(|answer| door::value(&answer))
+    }
+
+    /// The same with JSON that is neither written nor read here: the body is sent and the answer given back as it is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn request_text(&self, method: &str, path: &str, body: Option<String>) -> Result<Vec<u8>, Error> {
+        let call = self.client.call_below(BASE, door::method(method)?, path, body.map(Bytes::from));
+        self.requested(call).await.map(Vec::from)
+    }
+
+    async fn requested(&self, call: Call) -> Result<Bytes, Error> {
+        let repeated = [Method::GET, Method::PUT, Method::DELETE].contains(&call.method);
+        self.client.exchange_unread(call, repeated).await.map(|(answer, _)| answer)
     }
 
     fn worker(&self) -> &str {
@@ -148,7 +162,7 @@ impl Tasks {
     }
 
     fn call(&self, method: Method, path: &str, body: Option<Value>) -> Call {
-        self.client.call_below(BASE, method, path, body)
+        self.client.call_below(BASE, method, path, body.as_ref().and_then(written))
     }
 
     fn unreadable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -58,10 +58,14 @@ impl Call {
     }
 
     pub(crate) fn body(mut self, body: &impl Serialize) -> Call {
-        // Strings, numbers and JSON always become JSON.
-        self.body = serde_json::to_vec(body).ok().map(Bytes::from);
+        self.body = written(body);
         self
     }
+}
+
+/// As JSON. Strings, numbers and JSON always become JSON.
+pub(crate) fn written(body: &impl Serialize) -> Option<Bytes> {
+    serde_json::to_vec(body).ok().map(Bytes::from)
 }
 
 /// An answer as it came.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, Awaitable, Callable, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -23,12 +22,14 @@ class Makes(Protocol[C]):
     def _connect(self) -> "_native.Client": ...
 
 
-@dataclasses.dataclass(frozen=True)
 class Call(Generic[T]):
     """What is asked of the native half, and how its answer is read."""
 
-    send: Callable[["_native.Client"], Any]
-    read: Callable[[Any], T]
+    __slots__ = ("read", "send")
+
+    def __init__(self, send: Callable[["_native.Client"], Any], read: Callable[[Any], T]):
+        self.send = send
+        self.read = read
 
 
 def blocking(describe: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[Makes[C], P], T]:

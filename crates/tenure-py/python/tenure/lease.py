@@ -87,7 +87,7 @@ class Lease:
 
     def release(self) -> Any:
         """Gives it back, now; a coroutine's `await` for a lease of an `AsyncClient`. Twice is no error."""
-        return self._guard.release(self._asynchronous)
+        return self._guard.release()
 
     def __repr__(self) -> str:
         return f"<Lease {self.id} on {', '.join(self.resources)} by {self.holder}: {self.state}>"
@@ -113,7 +113,7 @@ class Lease:
             told = self._leave()
             was_lost = self.lost
             if not was_lost:
-                self._guard.release(False)
+                self._guard.release()
         except LeaseLost as late:
             raise self._lost() from (error or late)
         if was_lost and (told or kind is None or kind is LeaseLost):
@@ -130,7 +130,7 @@ class Lease:
     ) -> None:
         told = self._leave()
         if not self.lost:
-            await self._guard.release(True)
+            await self._guard.release()
         elif told or kind is None:
             raise self._lost() from error
 
