@@ -53,6 +53,7 @@ class Wire:
         self._open = threading.Event()
         self._open.set()
         self.seen = bytearray()
+        self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
@@ -67,6 +68,7 @@ class Wire:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
             far = socket.create_connection(self._target)
             threading.Thread(target=self._copy, args=(near, far, True), daemon=True).start()
             threading.Thread(target=self._copy, args=(far, near, False), daemon=True).start()

@@ -157,18 +157,22 @@ def test_a_thousand_leases_are_renewed_by_one_request_per_beat(wire):
             with lock:
                 guards.append(guard)
 
+    began = time.monotonic()
     threads = [threading.Thread(target=acquire, args=(start,)) for start in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    # Beats at most a quarter of an interval apart travel together; a busy machine may take longer to acquire them all.
+    quarter = 2.5
+    groups = 1 + (time.monotonic() - began) // quarter
     requests = lambda: bytes(wire.seen).count(b"POST /v1/leases/renew ")
     eventually(lambda: requests() > 0, within=30, what="the first beat")
-    time.sleep(2.5)  # beats at most a quarter of an interval apart have joined by now
+    time.sleep(quarter)
     before, first = requests(), time.monotonic()
     eventually(lambda: requests() > before, within=30, what="the next beat")
     time.sleep(1)
-    assert requests() - before <= 2, "a thousand leases travel together"
+    assert requests() - before <= groups + 1, "a thousand leases travel together"
     assert time.monotonic() - first > 5
     assert all(guard.state == "held" for guard in guards)
     for guard in guards:
