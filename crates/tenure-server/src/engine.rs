@@ -147,7 +147,8 @@ impl Engine {
             })
         })?;
         let answer = match reply {
-            Taken::InLine(in_line) => in_line.answer().await?,
+            // In a box of its own, because every acquire would carry the room for it.
+            Taken::InLine(in_line) => Box::pin(in_line.answer()).await?,
             Taken::Answered(reply) => Decided { reply, rests_on }.settled().await?,
         };
         if let Err(refusal) = &answer {

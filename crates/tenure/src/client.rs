@@ -509,3 +509,16 @@ fn over(info: &LeaseInfo) -> Error {
     }
     problem.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_with_its_own_connections_shares_the_heartbeat() {
+        let client = Client::builder().holder("a").build().unwrap();
+        let apart = client.with_own_connections().unwrap();
+        assert!(!Arc::ptr_eq(&client.transport, &apart.transport));
+        assert!(Arc::ptr_eq(&client.heart().unwrap(), &apart.heart().unwrap()));
+    }
+}

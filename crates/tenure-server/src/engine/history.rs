@@ -97,7 +97,8 @@ impl Engine {
             Ending::Ended(lease) => Ok(Released::Ended(lease)),
             Ending::NotHolder { holder } => Ok(self.not_holder(holder, Released::NotHolder)),
             Ending::Unknown => Ok(Released::Unknown),
-            Ending::Over => Ok(match self.ended(token).await? {
+            // Rare, and in a box: every release would carry the room for it.
+            Ending::Over => Ok(match Box::pin(self.ended(token)).await? {
                 Some(Ended(event)) if event.holder.as_ref() != Some(&holder) => match event.holder {
                     Some(former) => self.not_holder(former, Released::NotHolder),
                     None => Released::Unknown,

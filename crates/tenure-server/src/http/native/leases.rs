@@ -28,26 +28,35 @@ use crate::http::status::ProblemBody;
            ("X-Tenure-Holder" = Option<String>, Header, description = "who takes it, if the body does not say")),
     request_body = AcquireRequest,
     responses((status = 201, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
-pub(crate) async fn acquire(
+pub(crate) fn acquire(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     payload: Payload,
-) -> Result<Response, Problem> {
-    let request: AcquireRequest<'_> = payload.object()?;
-    let holder = caller.acting(request.holder.as_deref())?;
-    let command = request.command(holder, key)?;
-    match take(&app, command).await? {
-        Ok(Grant { lease, now, ended }) => Ok(reply::json(StatusCode::CREATED, &LeaseView::of(&lease, ended, now))),
-        Err(refusal) => Err(refusals::refused(refusal, app.engine().now())),
+) -> impl Future<Output = Result<Response, Problem>> {
+    let command = requested(&caller, key, &payload);
+    async move {
+        let command = command?;
+        let taken = match command.wait_ms {
+            None => app.engine().acquire(command).await,
+            // In a box of its own, because every acquire would carry the room for it.
+            Some(_) => Box::pin(take_in_line(&app, command)).await,
+        };
+        match taken? {
+            Ok(Grant { lease, now, ended }) => Ok(reply::json(StatusCode::CREATED, &LeaseView::of(&lease, ended, now))),
+            Err(refusal) => Err(refusals::refused(refusal, app.engine().now())),
+        }
     }
 }
 
+fn requested(caller: &Caller, key: Option<Box<str>>, payload: &Payload) -> Result<Acquire, Problem> {
+    let request: AcquireRequest<'_> = payload.object()?;
+    let holder = caller.acting(request.holder.as_deref())?;
+    request.command(holder, key)
+}
+
 /// A wait ends when the server stops; everything else is answered sooner than that.
-async fn take(app: &App, command: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
-    if command.wait_ms.is_none() {
-        return app.engine().acquire(command).await;
-    }
+async fn take_in_line(app: &App, command: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
     tokio::select! {
         answer = app.engine().acquire(command) => answer,
         () = app.closing() => Err(Unavailable::Stopped),
@@ -71,14 +80,16 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, LeasePath(id): L
 #[utoipa::path(delete, path = "/v1/leases/{id}", tag = "leases",
     params(("id" = String, Path), ("X-Tenure-Holder" = Option<String>, Header, description = "who gives it back")),
     responses((status = 200, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
-pub(crate) async fn release(
+pub(crate) fn release(
     State(app): State<App>,
     caller: Caller,
     LeasePath(id): LeasePath,
-) -> Result<Response, Problem> {
-    let holder = caller.acting(None)?;
-    let released = app.engine().release(Release { token: id.token(), holder }).await?;
-    released_reply(&app, id, released, End::Released)
+) -> impl Future<Output = Result<Response, Problem>> {
+    let holder = caller.acting(None);
+    async move {
+        let released = app.engine().release(Release { token: id.token(), holder: holder? }).await?;
+        released_reply(&app, id, released, End::Released)
+    }
 }
 
 /// Takes a lease away from its holder, who is told why. Needs the role admin where there are keys.
@@ -164,4 +175,26 @@ impl<S: Send + Sync> FromRequestParts<S> for LeasePath {
 fn shortened(text: &str) -> String {
     let short: String = text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect();
     if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The allocator has a fast way for what is no larger than this, and every request has its future made there.
+    const FUTURE_BYTES_MAX: usize = 1_024;
+
+    fn future_of_four<A, B, C, D, R>(_: impl Fn(A, B, C, D) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    fn future_of_three<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn the_futures_of_the_busiest_requests_stay_small() {
+        assert!(future_of_four(acquire) <= FUTURE_BYTES_MAX, "{}", future_of_four(acquire));
+        assert!(future_of_three(release) <= FUTURE_BYTES_MAX, "{}", future_of_three(release));
+    }
 }
