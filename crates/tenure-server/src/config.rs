@@ -15,7 +15,7 @@ use crate::keys::Keys;
 pub const BODY_BYTES_MAX: usize = 64 * 1_024;
 /// The most open connections: agents keep one each, followers of events one more. Each costs a file descriptor.
 pub const CONNECTIONS_MAX: usize = 16_384;
-/// The longest request head. Sixteen times a holder, a key and a cursor together.
+/// The longest head of a request: its address and its header fields. Sixteen times a holder, a key and a cursor together.
 pub const HEAD_BYTES_MAX: usize = 16 * 1_024;
 /// The most header fields of a request.
 pub const HEADERS_MAX: usize = 64;

@@ -3,6 +3,7 @@
 //! Told to stop, the server takes no more connections, ends streams and waits, lets requests in flight finish and comes back.
 //! A client that is slow to send or to read is cut: its request is its own to repeat.
 
+mod head;
 mod stall;
 
 use std::io;
@@ -13,15 +14,15 @@ use std::time::Duration;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use self::head::Bounded;
 use self::stall::Watched;
-use crate::config::{Config, Exposed, HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::config::{Config, Exposed};
 use crate::engine::{Engine, Failure};
 use crate::http::{App, Parts};
 use crate::router::router;
@@ -164,11 +165,8 @@ impl Door {
     async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let config = &self.app.0.config;
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(config.idle_max)
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(HEAD_BYTES_MAX);
-        let service = TowerToHyperService::new(self.router.clone());
+        http.timer(TokioTimer::new()).header_read_timeout(config.idle_max);
+        let service = Bounded::new(self.router.clone(), &mut http);
         let connection = http.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {

@@ -60,6 +60,7 @@ codes! {
     UnsupportedMediaType "unsupported_media_type" UNSUPPORTED_MEDIA_TYPE "The body is not JSON";
     LimitReached "limit_reached" UNPROCESSABLE_ENTITY "A limit is reached";
     KeyReused "key_reused" UNPROCESSABLE_ENTITY "The idempotency key belongs to another request";
+    HeadTooLarge "head_too_large" REQUEST_HEADER_FIELDS_TOO_LARGE "The head of the request is too large";
     Internal "internal" INTERNAL_SERVER_ERROR "The server could not build its answer";
     Overloaded "overloaded" SERVICE_UNAVAILABLE "The server has too much to do";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The server cannot answer now";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_server::Config;
-use tenure_server::config::{BODY_BYTES_MAX, HEAD_BYTES_MAX, load_tls};
+use tenure_server::config::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, load_tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -41,9 +41,23 @@ async fn a_body_that_is_too_large_is_refused_and_its_sender_hears_it() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_large_is_refused() {
+async fn a_head_that_is_too_large_is_refused_in_words() {
     let server = Server::start().await;
-    let request = Request::new("GET", "/healthz").header("x-long", &"x".repeat(2 * HEAD_BYTES_MAX));
+    let long = Request::new("GET", "/healthz").header("x-long", &"x".repeat(HEAD_BYTES_MAX));
+    assert_eq!(server.send(long).await.problem(431, "head_too_large")["max_bytes"], HEAD_BYTES_MAX);
+    let far = format!("/healthz?{}", "x".repeat(HEAD_BYTES_MAX));
+    assert_eq!(server.get(&far).await.problem(431, "head_too_large")["max_bytes"], HEAD_BYTES_MAX);
+    let fields = |count: usize| {
+        (0..count).fold(Request::new("GET", "/healthz"), |request, n| request.header(&format!("x-{n}"), "x"))
+    };
+    assert_eq!(server.send(fields(HEADERS_MAX + 1)).await.problem(431, "head_too_large")["max_fields"], HEADERS_MAX);
+    assert_eq!(server.send(fields(HEADERS_MAX / 2)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_head_far_beyond_the_bounds_is_cut() {
+    let server = Server::start().await;
+    let request = Request::new("GET", "/healthz").header("x-long", &"x".repeat(3 * HEAD_BYTES_MAX));
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(&request.bytes()).await.ok();
     let answer = read_all(&mut stream).await;
