@@ -83,8 +83,8 @@ impl Resource {
             "intent" => intent_place(name)?,
             "path" => path_place(name)?,
             "repo" if name == "*" || name == "global" => REPOSITORY.to_owned(),
-            "repo" | "issue" => format!("{REPOSITORY}{kind}{END}{name}{END}"),
-            _ => format!("{kind}{END}{name}{END}"),
+            "repo" | "issue" => place_of(&["repo", kind, name]),
+            _ => place_of(&[kind, name]),
         };
         Ok(Resource(place.into()))
     }
@@ -181,13 +181,23 @@ fn check_name(name: &str) -> Result<(), ResourceError> {
     Ok(())
 }
 
+/// One buffer and no formatting: every acquire reads its resources.
+fn place_of(segments: &[&str]) -> String {
+    let mut place = String::with_capacity(segments.iter().map(|segment| segment.len() + END.len_utf8()).sum());
+    for segment in segments {
+        place.push_str(segment);
+        place.push(END);
+    }
+    place
+}
+
 fn intent_place(name: &str) -> Result<String, ResourceError> {
     match name.split_once('/') {
         Some(("", _)) | Some((_, "")) | None => Err(ResourceError::NoScope),
         // A scope is a name of its own: two texts that look alike must not be two scopes.
         Some((id, scope)) if id.trim() != id || scope.trim() != scope => Err(ResourceError::BadCharacter),
-        Some((id, "*")) => Ok(format!("intent{END}{id}{END}")),
-        Some((id, scope)) => Ok(format!("intent{END}{id}{END}{scope}{END}")),
+        Some((id, "*")) => Ok(place_of(&["intent", id])),
+        Some((id, scope)) => Ok(place_of(&["intent", id, scope])),
     }
 }
 

@@ -107,8 +107,10 @@ impl FromStr for LeaseId {
 
 /// One text for one number: no sign, no leading zero.
 fn decimal(text: &str) -> Result<u32, BadLeaseId> {
-    let number: u32 = text.parse().map_err(|_| BadLeaseId)?;
-    if number.to_string() == text { Ok(number) } else { Err(BadLeaseId) }
+    if text.starts_with('+') || (text.starts_with('0') && text.len() > 1) {
+        return Err(BadLeaseId);
+    }
+    text.parse().map_err(|_| BadLeaseId)
 }
 
 impl Serialize for LeaseId {
