@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn connect(&self, py: Python<'_>, place: &Place) -> PyResult<tenure::Client> {
+    fn client(&self, py: Python<'_>) -> PyResult<tenure::Client> {
         let mut builder = tenure::Client::builder().url(&self.url);
         if let Some(key) = &self.api_key {
             builder = builder.api_key(key);
@@ -45,7 +45,6 @@ impl Settings {
         if let Some(patience) = self.patience {
             builder = builder.patience(seconds("patience", patience)?);
         }
-        let _inside = place.runtime().enter();
         builder.build().map_err(|error| raised(py, &error))
     }
 }
@@ -78,7 +77,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A connection of this process for one call. A thread that calls again and again gets the same.
+    /// A connection of this process for one call: the one that was used last, among those where nobody waits.
     fn connection(&self, py: Python<'_>) -> PyResult<Connection> {
         let mut slot = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();
@@ -98,16 +97,19 @@ impl Client {
         }
         let client = match known.first() {
             Some(first) => first.client.with_own_connections().map_err(|error| raised(py, &error))?,
-            None => self.settings.connect(py, &place)?,
+            None => self.settings.client(py)?,
         };
         let connection = Connection { place, client };
         known.push(connection.clone());
         Ok(connection)
     }
 
-    /// A connection for what goes on beside Python.
+    /// A client for what goes on beside Python.
     pub(crate) fn background(&self, py: Python<'_>) -> PyResult<tenure::Client> {
-        self.settings.connect(py, &Place::Tasks(tasks(py)?))
+        match self.connection(py)? {
+            Connection { place: Place::Tasks(_), client } => Ok(client),
+            Connection { client, .. } => client.with_own_connections().map_err(|error| raised(py, &error)),
+        }
     }
 
     fn json<'py, T: Serialize + Send + 'static, F>(
