@@ -40,6 +40,32 @@ def test_a_forked_child_holds_nothing_and_makes_its_own_connections(server, clie
     assert kinds.count("lease.granted") == kinds.count("lease.released") == 3
 
 
+def test_children_of_a_process_whose_threads_are_calling_end_like_any_other(server):
+    program = """
+        import os, sys, threading, tenure
+        client = tenure.Client(sys.argv[1], holder="p")
+        held, stream = client.acquire("x:held", ttl=30), client.watch(after=0)
+        next(stream)
+        def call(number):
+            while True:
+                client.check(f"x:{number}")
+        for number in range(4):
+            threading.Thread(target=call, args=(number,), daemon=True).start()
+        for number in range(40):
+            child = os.fork()
+            if child == 0:
+                if number % 2:
+                    client.check("x:child")
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        held.check()
+        print("done", flush=True)
+    """
+    with Program(program, server.url) as parent:
+        assert parent.line() == "done"
+        assert parent.end() == (0, "")
+
+
 def test_pools_of_both_kinds_work(server, tmp_path):
     program = """
         import multiprocessing, sys, tenure

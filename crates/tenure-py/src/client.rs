@@ -66,26 +66,44 @@ impl Connection {
     }
 }
 
+/// The connections of one process, the one that was used last at the end.
+struct Connections {
+    pid: u32,
+    known: Vec<Connection>,
+}
+
+impl Connections {
+    fn none() -> Connections {
+        Connections { pid: std::process::id(), known: Vec::new() }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // The parent's threads are not here; closing what they serve could wait for ever.
+            std::mem::forget(std::mem::take(&mut self.known));
+        }
+    }
+}
+
 /// The native API.
 #[pyclass(frozen)]
 pub(crate) struct Client {
     settings: Settings,
     asynchronous: bool,
-    /// Those of the process with this id, the one that was used last at the end. Locked only under the interpreter lock,
-    /// never across a wait.
-    connections: Mutex<(u32, Vec<Connection>)>,
+    /// Locked only under the interpreter lock, never across a wait.
+    connections: Mutex<Connections>,
 }
 
 impl Client {
     /// A connection of this process for one call: the one that was used last, among those where nobody waits.
     fn connection(&self, py: Python<'_>) -> PyResult<Connection> {
         let mut slot = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = std::process::id();
-        if slot.0 != pid {
-            // The parent's, if this is a forked child: its threads are not here.
-            std::mem::forget(std::mem::replace(&mut *slot, (pid, Vec::new())));
+        if slot.pid != std::process::id() {
+            *slot = Connections::none();
         }
-        let known = &mut slot.1;
+        let known = &mut slot.known;
         if let Some(quiet) = known.iter().rposition(Connection::is_quiet) {
             let connection = known.remove(quiet);
             known.push(connection.clone());
@@ -139,7 +157,7 @@ impl Client {
         asynchronous: bool,
     ) -> PyResult<Client> {
         let settings = Settings { url, api_key, holder, timeout, patience };
-        let client = Client { settings, asynchronous, connections: Mutex::default() };
+        let client = Client { settings, asynchronous, connections: Mutex::new(Connections::none()) };
         client.connection(py)?;
         Ok(client)
     }

@@ -41,6 +41,15 @@ impl Events {
     }
 }
 
+impl Drop for Events {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // The parent's threads are not here; closing what they serve could wait for ever.
+            std::mem::forget(Arc::clone(&self.stream));
+        }
+    }
+}
+
 #[pymethods]
 impl Events {
     /// The event after the one with this cursor; waits for it, and makes a broken connection again.
