@@ -136,6 +136,18 @@ def test_an_asyncio_block_holds_and_releases(server, other):
     assert other.check("x:1").free
 
 
+def test_a_lease_of_a_blocking_client_says_which_block_it_needs(client, other):
+    async def use():
+        lease = client.acquire("x:1")
+        with pytest.raises(TypeError, match="used with 'with'"):
+            async with lease:
+                pass
+        lease.release()
+
+    asyncio.run(use())
+    assert other.check("x:1").free
+
+
 def test_a_cancelled_acquire_leaves_the_line(server, client):
     with client.acquire("x:1"):
         watcher = tenure.Client(client.url, holder="c")

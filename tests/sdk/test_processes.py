@@ -9,7 +9,7 @@ import textwrap
 
 import tenure
 from sdk_support import Program, events
-from tenure_process import eventually
+from tenure_process import Server, eventually
 
 
 def test_a_forked_child_holds_nothing_and_makes_its_own_connections(server, client):
@@ -140,6 +140,74 @@ def test_ctrl_c_ends_a_wait_promptly_and_releases(server, client):
     assert client.check("x:1").free
     eventually(lambda: watcher.check("x:2").conflicts[0].waiting == 0, what="it left the line")
     blocker.release()
+
+
+def test_an_interrupted_wait_leaves_the_line_although_other_threads_go_on(server, client):
+    program = """
+        import sys, threading, tenure
+        client, interrupted = tenure.Client(sys.argv[1], holder="b"), threading.Event()
+        def go_on():
+            while True:
+                client.check("x:2")
+        threading.Thread(target=go_on, daemon=True).start()
+        try:
+            client.acquire("x:1", wait=600)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        sys.stdin.readline()
+    """
+    blocker = client.acquire("x:1")
+    watcher = tenure.Client(server.url, holder="c")
+    with Program(program, server.url) as running:
+        eventually(lambda: watcher.check("x:1").conflicts[0].waiting == 1, what="it waits")
+        running.process.send_signal(signal.SIGINT)
+        assert running.line() == "interrupted"
+        eventually(lambda: watcher.check("x:1").conflicts[0].waiting == 0, within=5, what="it left the line")
+    blocker.release()
+
+
+def test_a_server_that_is_away_does_not_keep_another_from_getting_its_leases_back(server, client):
+    program = """
+        import concurrent.futures, sys, tenure, threading
+        here, away = sys.argv[1:]
+        together = threading.Barrier(4)
+        def hold(number):
+            client = tenure.Client(here if number else away, holder="b")
+            together.wait()
+            return client.acquire(f"x:{number}", ttl=600)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            held = list(pool.map(hold, range(4)))
+        print("held", flush=True)
+        sys.stdin.readline()
+    """
+    with Server() as other, Program(program, server.url, other.url) as running:
+        assert running.line() == "held"
+        other.kill()
+        assert running.end(within=5)[0] == 0
+    assert client.check("x:1", "x:2", "x:3").free
+
+
+def test_children_end_while_answers_to_asyncio_are_on_their_way(server):
+    program = """
+        import asyncio, os, sys, threading, tenure
+        client = tenure.AsyncClient(sys.argv[1], holder="p")
+        async def ask(number):
+            while True:
+                await client.check(f"x:{number}")
+        async def ask_much():
+            await asyncio.gather(*map(ask, range(16)))
+        threading.Thread(target=asyncio.run, args=(ask_much(),), daemon=True).start()
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        print("done", flush=True)
+        os._exit(0)
+    """
+    with Program(program, server.url) as parent:
+        assert parent.line() == "done"
+        assert parent.end() == (0, "")
 
 
 def test_python_dash_m_says_the_version_and_whether_the_server_answers(server):

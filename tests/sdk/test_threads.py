@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import threading
+import urllib.request
 
 import tenure
 from sdk_support import Program, events
@@ -53,6 +54,36 @@ def test_a_stream_may_be_read_by_another_thread(client):
     client.acquire("x:2").release()
     assert next(stream).data["resources"] == ["x:1"]
     assert in_thread(lambda: next(stream)).data["resources"] == ["x:2"]
+
+
+def test_a_stream_that_nobody_reads_any_more_ends_although_other_threads_go_on(server, client):
+    def followers():
+        with urllib.request.urlopen(f"{server.url}/metrics") as metrics:
+            lines = metrics.read().decode().splitlines()
+        return [float(line.split()[-1]) for line in lines if line.startswith("tenure_event_followers")]
+
+    together, over = threading.Barrier(2), threading.Event()
+
+    def go_on():
+        together.wait()
+        while not over.is_set():
+            client.check("x:2")
+
+    def look_once():
+        stream = client.watch(after=0)
+        together.wait()
+        client.acquire("x:1").release()
+        next(stream)
+        eventually(lambda: followers() == [1.0], what="the server knows of the stream")
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        going_on = pool.submit(go_on)
+        in_thread(look_once)
+        try:
+            eventually(lambda: followers() == [0.0], what="the stream has ended")
+        finally:
+            over.set()
+        going_on.result()
 
 
 def test_more_waiting_threads_than_lanes_are_all_served(server, client):

@@ -31,7 +31,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn client(&self, py: Python<'_>) -> PyResult<tenure::Client> {
+    /// The error of the client is not an exception yet: making one runs Python, which may come back here.
+    fn client(&self) -> PyResult<Result<tenure::Client, tenure::Error>> {
         let mut builder = tenure::Client::builder().url(&self.url);
         if let Some(key) = &self.api_key {
             builder = builder.api_key(key);
@@ -45,7 +46,7 @@ impl Settings {
         if let Some(patience) = self.patience {
             builder = builder.patience(seconds("patience", patience)?);
         }
-        builder.build().map_err(|error| raised(py, &error))
+        Ok(builder.build())
     }
 }
 
@@ -99,6 +100,10 @@ pub(crate) struct Client {
 impl Client {
     /// A connection of this process for one call: the one that was used last, among those where nobody waits.
     fn connection(&self, py: Python<'_>) -> PyResult<Connection> {
+        self.find_or_make(py)?.map_err(|error| raised(py, &error))
+    }
+
+    fn find_or_make(&self, py: Python<'_>) -> PyResult<Result<Connection, tenure::Error>> {
         let mut slot = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.pid != std::process::id() {
             *slot = Connections::none();
@@ -107,19 +112,21 @@ impl Client {
         if let Some(quiet) = known.iter().rposition(Connection::is_quiet) {
             let connection = known.remove(quiet);
             known.push(connection.clone());
-            return Ok(connection);
+            return Ok(Ok(connection));
         }
         let place = if self.asynchronous { Place::Tasks(tasks(py)?) } else { Place::Lane(Lane::quietest(py)?) };
         if let Some(shared) = known.iter().find(|connection| connection.place.is(&place)) {
-            return Ok(shared.clone());
+            return Ok(Ok(shared.clone()));
         }
         let client = match known.first() {
-            Some(first) => first.client.with_own_connections().map_err(|error| raised(py, &error))?,
-            None => self.settings.client(py)?,
+            Some(first) => first.client.with_own_connections(),
+            None => self.settings.client()?,
         };
-        let connection = Connection { place, client };
-        known.push(connection.clone());
-        Ok(connection)
+        Ok(client.map(|client| {
+            let connection = Connection { place, client };
+            known.push(connection.clone());
+            connection
+        }))
     }
 
     /// A client for what goes on beside Python.

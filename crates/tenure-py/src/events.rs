@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::bridge::answer;
 use crate::json;
-use crate::runtime::Place;
+use crate::runtime::{Place, catch_up};
 
 struct Stream {
     events: tenure::Events,
@@ -31,21 +31,29 @@ impl Stream {
 pub(crate) struct Events {
     pid: u32,
     place: Place,
-    stream: Arc<Mutex<Stream>>,
+    /// Nothing once this is dropped.
+    stream: Option<Arc<Mutex<Stream>>>,
 }
 
 impl Events {
     pub(crate) fn new(events: tenure::Events, place: Place) -> Events {
-        let stream = Arc::new(Mutex::new(Stream { events, given: None }));
+        let stream = Some(Arc::new(Mutex::new(Stream { events, given: None })));
         Events { pid: std::process::id(), place, stream }
     }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
+        let stream = self.stream.take();
         if self.pid != std::process::id() {
             // The parent's threads are not here; closing what they serve could wait for ever.
-            std::mem::forget(Arc::clone(&self.stream));
+            std::mem::forget(stream);
+        } else if matches!(self.place, Place::Lane(_)) {
+            // The server sees the end of a stream when its lane runs, and nobody may come to run it again.
+            self.place.detach(async move {
+                drop(stream);
+                catch_up().await;
+            });
         }
     }
 }
@@ -59,8 +67,13 @@ impl Events {
             let what = format!("this stream belongs to process {}, from which this one was forked", self.pid);
             return Err(PyRuntimeError::new_err(what));
         }
-        let stream = Arc::clone(&self.stream);
-        let next = async move { stream.lock().await.next(seen).await };
+        let stream = self.stream.clone();
+        let next = async move {
+            match &stream {
+                Some(stream) => stream.lock().await.next(seen).await,
+                None => std::future::pending().await,
+            }
+        };
         answer(py, &self.place, next, |py, event| json::to_python(py, &event))
     }
 }

@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyString};
 use serde::Serialize;
 use serde_json::Value;
 
+static NOT_JSON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -22,13 +23,15 @@ pub(crate) fn answer_to_python(py: Python<'_>, answer: &[u8]) -> PyResult<Py<PyA
         return Ok(py.None());
     }
     let text = String::from_utf8_lossy(answer);
+    let not_json = NOT_JSON.import(py, "json", "JSONDecodeError")?;
     match LOADS.import(py, "json", "loads")?.call1((&text,)) {
-        Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(PyString::new(py, &text).into_any().unbind()),
+        Err(error) if error.is_instance(py, not_json) => Ok(PyString::new(py, &text).into_any().unbind()),
         other => other.map(Bound::unbind),
     }
 }
 
-/// As text. What JSON cannot say is a `ValueError` or `TypeError` that names it.
+/// As text. What JSON cannot say is a `ValueError` or `TypeError` that names it; half of a surrogate pair is escaped, and for
+/// the server to refuse.
 pub(crate) fn text_from_python(object: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = object.py();
     let write = WRITE.get_or_try_init(py, || strict_writer(py))?;

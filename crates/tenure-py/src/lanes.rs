@@ -41,10 +41,16 @@ impl Lane {
         if let Some(lane) = quietest.filter(|lane| lane.is_quiet() || lanes.len() >= LANES_MAX) {
             return Ok(Arc::clone(lane));
         }
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-        let lane = Arc::new(Lane { runtime, waiting: AtomicUsize::new(0) });
-        lanes.push(Arc::clone(&lane));
-        Ok(lane)
+        match (Builder::new_current_thread().enable_all().build(), quietest) {
+            (Ok(runtime), _) => {
+                let lane = Arc::new(Lane { runtime, waiting: AtomicUsize::new(0) });
+                lanes.push(Arc::clone(&lane));
+                Ok(lane)
+            }
+            // Without more file descriptors, those that are there must do.
+            (Err(_), Some(lane)) => Ok(Arc::clone(lane)),
+            (Err(error), None) => Err(no_threads(error)),
+        }
     }
 
     /// Whether nobody waits on it.

@@ -32,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use crate::guard::Guard;
     #[pymodule_export]
-    use crate::runtime::shutdown;
+    use crate::runtime::{forked, shutdown};
     #[pymodule_export]
     use crate::work::Done;
     #[pymodule_export]

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -93,19 +93,34 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Waits for it without the interpreter lock; a signal handler that raises ends the wait (3).
 pub(crate) fn block<T: Send>(py: Python<'_>, runtime: &Runtime, future: impl Future<Output = T> + Send) -> PyResult<T> {
     let mut future = Box::pin(async {
-        // Connections that were closed while nobody waited are noticed before one of them is used: the first turn finds
-        // out what happened, the second lets every connection see it.
-        tokio::task::yield_now().await;
-        tokio::task::yield_now().await;
+        // Connections that were closed while nobody waited are noticed before one of them is used.
+        catch_up().await;
         future.await
     });
     loop {
         let attempt = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS_EVERY, &mut future).await }));
-        match attempt {
-            Ok(done) => return Ok(done),
-            Err(_) => py.check_signals()?,
+        if let Ok(done) = attempt {
+            return Ok(done);
+        }
+        if let Err(raised) = py.check_signals() {
+            drop(future);
+            // A connection whose call was given up is closed when its runtime runs, and nobody may come to run it again.
+            py.detach(|| runtime.block_on(catch_up()));
+            return Err(raised);
         }
     }
+}
+
+/// Lets the connections of a runtime do what is due: the first turn finds out what happened, the second lets each see it.
+pub(crate) async fn catch_up() {
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+}
+
+/// A forked child has none of the threads that were visiting. For `os.register_at_fork`.
+#[pyfunction]
+pub(crate) fn forked() {
+    VISITORS.store(0, Ordering::SeqCst);
 }
 
 /// Visits the interpreter from a thread of the runtime. Nothing once it is ending (4).
@@ -119,12 +134,18 @@ pub(crate) fn visit<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 /// Gives back what is still held and keeps every thread away from the interpreter from now on (4). For `atexit`.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
-    let deadline = Instant::now() + FAREWELL_MAX;
-    for (place, held) in guard::take_all_live() {
-        let farewell = async { tokio::time::timeout_at(deadline.into(), guard::release_all(held)).await };
-        // What is not given back by then lapses after its ttl.
-        let _ = py.detach(|| place.runtime().block_on(farewell));
-    }
+    let places = guard::take_all_live();
+    py.detach(|| {
+        // At once, because a server that does not answer must not keep another from hearing of it.
+        std::thread::scope(|scope| {
+            for (place, held) in places {
+                let farewell = async { tokio::time::timeout(FAREWELL_MAX, guard::release_all(held)).await };
+                let give_back = move || drop(place.runtime().block_on(farewell));
+                // What is not given back lapses after its ttl.
+                drop(std::thread::Builder::new().spawn_scoped(scope, give_back));
+            }
+        });
+    });
     CLOSED.store(true, Ordering::SeqCst);
     py.detach(|| {
         // Visitors that are already waiting for the lock get it, one after the other.

@@ -17,6 +17,7 @@ import this package.
 from __future__ import annotations
 
 import atexit as _atexit
+import os as _os
 
 from . import _native, exceptions
 from ._native import DEFAULT_URL, __version__
@@ -75,3 +76,5 @@ __all__ = [
 ]
 
 _atexit.register(_native.shutdown)
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_native.forked)

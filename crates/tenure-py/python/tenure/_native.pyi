@@ -2,11 +2,12 @@
 
 from typing import Any, Callable, Mapping, Optional, final
 
-__all__ = ["Agent", "Client", "Context", "DEFAULT_URL", "Done", "Events", "Guard", "Worker", "__version__", "shutdown"]
+__all__ = ["Agent", "Client", "Context", "DEFAULT_URL", "Done", "Events", "Guard", "Worker", "__version__", "forked", "shutdown"]
 
 __version__: str
 DEFAULT_URL: str
 
+def forked() -> None: ...
 def shutdown() -> None: ...
 
 @final

@@ -96,7 +96,7 @@ class Lease:
         what = ", ".join(self.resources)
         return LeaseLost(f"the lease on {what} is lost: {self.loss}", reason=self.loss)
 
-    # The same object serves both kinds of block; which one it is decides how the work is told.
+    # Each kind of client has its kind of block, and the block decides how the work is told.
 
     def __enter__(self) -> "Lease":
         if self._asynchronous:
@@ -120,6 +120,8 @@ class Lease:
             raise self._lost() from error
 
     async def __aenter__(self) -> "Lease":
+        if not self._asynchronous:
+            raise TypeError("a lease of a Client is used with 'with'")
         self.check()
         self._watcher = _Task()
         self._guard.on_lost(self._watcher.tell)
