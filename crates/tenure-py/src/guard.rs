@@ -4,6 +4,7 @@
 //! the lease: it believes nothing, renews nothing and gives nothing back.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,11 +17,14 @@ use crate::json;
 use crate::runtime::{Place, tasks};
 use crate::watch::Watch;
 
-/// Everything this process holds, for the end of the interpreter. Locked only under the interpreter lock.
-static LIVE: Mutex<Option<HashMap<LeaseId, Weak<Body>>>> = Mutex::new(None);
+/// Everything this process holds, for the end of the interpreter, by a number of its own: two servers may give out the same id.
+/// Locked only under the interpreter lock.
+static LIVE: Mutex<Option<HashMap<u64, Weak<Body>>>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 struct Body {
     pid: u32,
+    number: u64,
     id: LeaseId,
     /// Where it was acquired, and with whose connections it is given back.
     place: Place,
@@ -60,10 +64,11 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(lease: Lease, place: Place) -> Guard {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (pid, id, info) = (std::process::id(), lease.id(), Arc::clone(lease.info()));
-        let body = Body { pid, id, place, lease: Mutex::new(Some(lease)), watches: Mutex::default() };
+        let body = Body { pid, number, id, place, lease: Mutex::new(Some(lease)), watches: Mutex::default() };
         let body = Arc::new(body);
-        live(|live| live.insert(id, Arc::downgrade(&body)));
+        live(|live| live.insert(number, Arc::downgrade(&body)));
         Guard { body, info }
     }
 
@@ -76,7 +81,7 @@ impl Guard {
     }
 
     fn take(&self) -> Option<Lease> {
-        live(|live| live.remove(&self.body.id));
+        live(|live| live.remove(&self.body.number));
         self.body.lease().take()
     }
 }
@@ -84,7 +89,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.body.is_ours() {
-            live(|live| live.remove(&self.body.id));
+            live(|live| live.remove(&self.body.number));
         }
     }
 }
@@ -187,7 +192,7 @@ impl Guard {
     }
 }
 
-fn live<T>(work: impl FnOnce(&mut HashMap<LeaseId, Weak<Body>>) -> T) -> T {
+fn live<T>(work: impl FnOnce(&mut HashMap<u64, Weak<Body>>) -> T) -> T {
     work(LIVE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
