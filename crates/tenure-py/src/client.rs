@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::guard::Guard;
 use crate::json;
 use crate::lanes::Lane;
+use crate::own::Own;
 use crate::runtime::{Place, tasks};
 
 /// How to reach a server. After a fork the child makes connections of its own.
@@ -67,34 +68,13 @@ impl Connection {
     }
 }
 
-/// The connections of one process, the one that was used last at the end.
-struct Connections {
-    pid: u32,
-    known: Vec<Connection>,
-}
-
-impl Connections {
-    fn none() -> Connections {
-        Connections { pid: std::process::id(), known: Vec::new() }
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            // The parent's threads are not here; closing what they serve could wait for ever.
-            std::mem::forget(std::mem::take(&mut self.known));
-        }
-    }
-}
-
 /// The native API.
 #[pyclass(frozen)]
 pub(crate) struct Client {
     settings: Settings,
     asynchronous: bool,
-    /// Locked only under the interpreter lock, never across a wait.
-    connections: Mutex<Connections>,
+    /// The one that was used last at the end. Locked only under the interpreter lock, never across a wait.
+    connections: Mutex<Own<Vec<Connection>>>,
 }
 
 impl Client {
@@ -105,10 +85,7 @@ impl Client {
 
     fn find_or_make(&self, py: Python<'_>) -> PyResult<Result<Connection, tenure::Error>> {
         let mut slot = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.pid != std::process::id() {
-            *slot = Connections::none();
-        }
-        let known = &mut slot.known;
+        let known = slot.get_or_default();
         if let Some(quiet) = known.iter().rposition(Connection::is_quiet) {
             let connection = known.remove(quiet);
             known.push(connection.clone());
@@ -137,6 +114,7 @@ impl Client {
         }
     }
 
+    /// A call whose answer is read in Rust.
     fn json<'py, T: Serialize + Send + 'static, F>(
         &self,
         py: Python<'py>,
@@ -147,6 +125,15 @@ impl Client {
     {
         let Connection { place, client } = self.connection(py)?;
         answer(py, &place, call(client), |py, value| json::to_python(py, &value))
+    }
+
+    /// A call whose answer is read in Python.
+    fn text<'py, F>(&self, py: Python<'py>, call: impl FnOnce(tenure::Client) -> F) -> PyResult<Bound<'py, PyAny>>
+    where
+        F: Future<Output = Result<Vec<u8>, tenure::Error>> + Send + 'static,
+    {
+        let Connection { place, client } = self.connection(py)?;
+        answer(py, &place, call(client), |py, said| json::answer_to_python(py, &said))
     }
 }
 
@@ -164,7 +151,7 @@ impl Client {
         asynchronous: bool,
     ) -> PyResult<Client> {
         let settings = Settings { url, api_key, holder, timeout, patience };
-        let client = Client { settings, asynchronous, connections: Mutex::new(Connections::none()) };
+        let client = Client { settings, asynchronous, connections: Mutex::new(Own::nothing()) };
         client.connection(py)?;
         Ok(client)
     }
@@ -298,9 +285,7 @@ impl Client {
         if_match: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = body.map(|body| json::text_from_python(&body)).transpose()?;
-        let Connection { place, client } = self.connection(py)?;
-        let call = async move { client.intents().request_text(&method, &path, body, if_match).await };
-        answer(py, &place, call, |py, said| json::answer_to_python(py, &said))
+        self.text(py, |client| async move { client.intents().request_text(&method, &path, body, if_match).await })
     }
 
     /// Any call of the Conductor door, below `/api`.
@@ -312,9 +297,7 @@ impl Client {
         body: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = body.map(|body| json::text_from_python(&body)).transpose()?;
-        let Connection { place, client } = self.connection(py)?;
-        let call = async move { client.tasks().request_text(&method, &path, body).await };
-        answer(py, &place, call, |py, said| json::answer_to_python(py, &said))
+        self.text(py, |client| async move { client.tasks().request_text(&method, &path, body).await })
     }
 
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

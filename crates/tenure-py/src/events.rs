@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::bridge::answer;
 use crate::json;
+use crate::own::Own;
 use crate::runtime::{Place, catch_up};
 
 struct Stream {
@@ -29,26 +30,19 @@ impl Stream {
 /// Events as they happen.
 #[pyclass(frozen)]
 pub(crate) struct Events {
-    pid: u32,
     place: Place,
-    /// Nothing once this is dropped.
-    stream: Option<Arc<Mutex<Stream>>>,
+    stream: Own<Arc<Mutex<Stream>>>,
 }
 
 impl Events {
     pub(crate) fn new(events: tenure::Events, place: Place) -> Events {
-        let stream = Some(Arc::new(Mutex::new(Stream { events, given: None })));
-        Events { pid: std::process::id(), place, stream }
+        Events { place, stream: Own::new(Arc::new(Mutex::new(Stream { events, given: None }))) }
     }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
-        let stream = self.stream.take();
-        if self.pid != std::process::id() {
-            // The parent's threads are not here; closing what they serve could wait for ever.
-            std::mem::forget(stream);
-        } else if matches!(self.place, Place::Lane(_)) {
+        if let (Place::Lane(_), Some(stream)) = (&self.place, self.stream.take()) {
             // The server sees the end of a stream when its lane runs, and nobody may come to run it again.
             self.place.detach(async move {
                 drop(stream);
@@ -63,17 +57,11 @@ impl Events {
     /// The event after the one with this cursor; waits for it, and makes a broken connection again.
     #[pyo3(signature = (seen))]
     fn next<'py>(&self, py: Python<'py>, seen: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
-        if self.pid != std::process::id() {
-            let what = format!("this stream belongs to process {}, from which this one was forked", self.pid);
+        let Some(stream) = self.stream.get().map(Arc::clone) else {
+            let what = format!("this stream belongs to process {}, from which this one was forked", self.stream.pid());
             return Err(PyRuntimeError::new_err(what));
-        }
-        let stream = self.stream.clone();
-        let next = async move {
-            match &stream {
-                Some(stream) => stream.lock().await.next(seen).await,
-                None => std::future::pending().await,
-            }
         };
+        let next = async move { stream.lock().await.next(seen).await };
         answer(py, &self.place, next, |py, event| json::to_python(py, &event))
     }
 }

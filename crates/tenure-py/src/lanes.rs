@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::own::Own;
 use crate::runtime::{block, no_threads};
 
 /// More calls than this that block at once share lanes: each costs three file descriptors.
@@ -24,19 +25,14 @@ pub(crate) struct Lane {
     waiting: AtomicUsize,
 }
 
-/// The lanes of the process with this id. Locked only under the interpreter lock, so that no fork finds it locked.
-static LANES: Mutex<(u32, Vec<Arc<Lane>>)> = Mutex::new((0, Vec::new()));
+/// Locked only under the interpreter lock, so that no fork finds it locked.
+static LANES: Mutex<Own<Vec<Arc<Lane>>>> = Mutex::new(Own::nothing());
 
 impl Lane {
     /// The one on which the fewest wait: nobody, while there may be more of them.
     pub(crate) fn quietest(_py: Python<'_>) -> PyResult<Arc<Lane>> {
         let mut slot = LANES.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = std::process::id();
-        if slot.0 != pid {
-            // Not even dropping the parent's is safe here.
-            std::mem::forget(std::mem::replace(&mut *slot, (pid, Vec::new())));
-        }
-        let lanes = &mut slot.1;
+        let lanes = slot.get_or_default();
         let quietest = lanes.iter().min_by_key(|lane| lane.waiting.load(Ordering::Relaxed));
         if let Some(lane) = quietest.filter(|lane| lane.is_quiet() || lanes.len() >= LANES_MAX) {
             return Ok(Arc::clone(lane));

@@ -12,6 +12,7 @@ mod events;
 mod guard;
 mod json;
 mod lanes;
+mod own;
 mod runtime;
 mod watch;
 mod work;

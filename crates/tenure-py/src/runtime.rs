@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::guard;
 use crate::lanes::Lane;
+use crate::own::Own;
 
 /// A waiting call looks for signals this often.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -64,22 +65,19 @@ impl Place {
     }
 }
 
-/// The runtime with threads, of the process with this id. Locked only while the interpreter lock is held and never across
+/// The runtime with threads. Locked only while the interpreter lock is held and never across
 /// a wait, so that no fork finds it locked.
-static TASKS: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+static TASKS: Mutex<Own<Arc<Runtime>>> = Mutex::new(Own::nothing());
 
 /// The runtime with threads; the proof of the interpreter lock keeps forks away (2).
 pub(crate) fn tasks(_py: Python<'_>) -> PyResult<Arc<Runtime>> {
     let mut slot = TASKS.lock().unwrap_or_else(PoisonError::into_inner);
-    let pid = std::process::id();
-    if let Some((_, runtime)) = slot.as_ref().filter(|(owner, _)| *owner == pid) {
+    if let Some(runtime) = slot.get() {
         return Ok(Arc::clone(runtime));
     }
-    // The parent's (2): not even dropping it is safe here.
-    std::mem::forget(slot.take());
     let runtime = Builder::new_multi_thread().worker_threads(WORKER_THREADS).thread_name("tenure").enable_all().build();
     let runtime = Arc::new(runtime.map_err(no_threads)?);
-    *slot = Some((pid, Arc::clone(&runtime)));
+    *slot = Own::new(Arc::clone(&runtime));
     Ok(runtime)
 }
 
