@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::agent::Agent;
 use crate::coordinator::Coordinator;
-use crate::event::{Cursor, Event};
+use crate::event::{Cursor, Event, Step};
 use crate::flow::{Archived, Flow, FlowDef, Plan};
 use crate::id::FlowId;
 use crate::intent::Intent;
@@ -282,7 +283,10 @@ impl Record {
     /// Appends its value as JSON.
     pub fn encode(&self, to: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         match self {
-            Record::Lease(lease) => serde_json::to_writer(to, lease),
+            Record::Lease(lease) => {
+                lease.encode(to);
+                Ok(())
+            }
             Record::Closure(closure) => serde_json::to_writer(to, closure),
             Record::Key(keyed) => serde_json::to_writer(to, keyed),
             Record::Intent(value) => serde_json::to_writer(to, value),
@@ -342,6 +346,57 @@ pub enum Change {
     Delete(RecordKind, RecordId),
     /// An active lease now runs until then, its ttl unchanged. May be written late (L13).
     Renewed(Token, Timestamp),
+}
+
+impl Change {
+    /// The lease whose record it writes or deletes.
+    pub fn lease(&self) -> Option<Token> {
+        match self {
+            Change::Put(Record::Lease(lease)) => Some(lease.token),
+            Change::Delete(RecordKind::Lease, id) => u64::from_str_radix(&id.0, 16).ok().map(Token::from_u64),
+            Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => None,
+        }
+    }
+
+    /// What an event did to the record of its lease, if it tells all of it.
+    pub fn told_by(event: &Event) -> Option<Change> {
+        let token = event.token?;
+        match event.kind.step()? {
+            Step::Ended(_) => Some(Change::Delete(RecordKind::Lease, token.into())),
+            Step::Granted | Step::Renewed => Some(Change::Put(Record::Lease(Lease {
+                token,
+                resources: event.resources.clone(),
+                holder: event.holder.clone()?,
+                mode: event.mode?,
+                acquired_at: event.acquired_at?,
+                expires_at: event.expires_at?,
+                ttl: event.ttl?,
+                grace_ms: 0,
+                within: event.within,
+                metadata: event.data.clone(),
+            }))),
+        }
+    }
+
+    /// Whether [`Change::told_by`] would make this change from the event.
+    pub fn is_told_by(&self, event: &Event) -> bool {
+        match (self, event.kind.step()) {
+            (Change::Delete(RecordKind::Lease, _), Some(Step::Ended(_))) => event.token == self.lease(),
+            (Change::Put(Record::Lease(lease)), Some(Step::Granted | Step::Renewed)) => {
+                event.token == Some(lease.token)
+                    && event.resources == lease.resources
+                    && event.holder.as_ref() == Some(&lease.holder)
+                    && event.mode == Some(lease.mode)
+                    && event.acquired_at == Some(lease.acquired_at)
+                    && event.expires_at == Some(lease.expires_at)
+                    && event.ttl == Some(lease.ttl)
+                    && lease.grace_ms == 0
+                    && event.within == lease.within
+                    && event.data.as_deref().map(RawValue::get) == lease.metadata.as_deref().map(RawValue::get)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Where a ledger stands: what the next batch continues from.

@@ -13,6 +13,7 @@ pub mod heartbeat;
 pub mod holder;
 pub mod id;
 pub mod intent;
+pub mod json;
 pub mod lease;
 pub mod ledger;
 pub mod limits;

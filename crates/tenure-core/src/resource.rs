@@ -114,28 +114,37 @@ impl Resource {
         (segments.next() == Some("intent")).then(|| segments.next()?.parse().ok()).flatten()
     }
 
-    /// As it is written. Names are written several times for every grant, so this is one buffer and no formatting.
+    /// As it is written.
     pub fn to_text(&self) -> String {
+        let mut text = String::with_capacity(self.0.len() + 2);
+        self.spell(|piece| text.push_str(piece));
+        text
+    }
+
+    /// Appends it as it is written. Names are written several times for every grant: no formatting and no buffer of their own.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        self.spell(|piece| to.extend_from_slice(piece.as_bytes()));
+    }
+
+    /// Says the pieces of the text in their order.
+    fn spell(&self, mut say: impl FnMut(&str)) {
         let place = self.0.strip_prefix(REPOSITORY).unwrap_or(&self.0);
-        let Some((kind, name)) = place.split_once(END) else { return "repo:*".to_owned() };
-        let mut text = String::with_capacity(place.len() + 2);
-        text.push_str(kind);
-        text.push(':');
-        let Some(name) = name.strip_suffix(END) else {
-            text.push_str("**");
-            return text;
-        };
-        for segment in name.split(END) {
-            text.push_str(segment);
-            text.push('/');
+        let Some((kind, name)) = place.split_once(END) else { return say("repo:*") };
+        say(kind);
+        say(":");
+        let Some(name) = name.strip_suffix(END) else { return say("**") };
+        let mut segments = name.split(END);
+        say(segments.next().unwrap_or_default());
+        let mut is_whole = true;
+        for segment in segments {
+            is_whole = false;
+            say("/");
+            say(segment);
         }
         // An intent without a scope segment is the whole intent.
-        if kind == "intent" && !name.contains(END) {
-            text.push('*');
-        } else {
-            text.pop();
+        if is_whole && kind == "intent" {
+            say("/*");
         }
-        text
     }
 
     /// Whether holding one of the two is at odds with holding the other (R2).

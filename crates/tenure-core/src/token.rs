@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::json;
+
 const COUNTER_BITS: u32 = 32;
 
 /// The fencing number of one grant: larger than every token granted before.
@@ -74,6 +76,14 @@ pub struct LeaseId(Token);
 pub struct BadLeaseId;
 
 impl LeaseId {
+    /// Appends it as it is written.
+    pub fn write(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(b"lease-");
+        json::number(to, self.0.epoch().0.into());
+        to.push(b'-');
+        json::number(to, self.0.counter().into());
+    }
+
     /// The fencing token of the same grant.
     pub const fn token(self) -> Token {
         self.0

@@ -97,7 +97,7 @@ impl Ledger {
 
     /// Puts an active lease into every index.
     pub(crate) fn insert_lease(&mut self, mut lease: Lease) -> Lease {
-        lease.holder = self.holders.add_lease(&lease.holder, lease.token);
+        lease.holder = self.holders.add_lease(lease.holder, lease.token);
         self.held.insert(&lease.resources, lease.mode, lease.token.as_u64());
         if let Some(parent) = lease.within {
             self.children.entry(parent).or_default().push(lease.token);
@@ -109,6 +109,9 @@ impl Ledger {
 }
 
 fn drop_repeats(resources: &mut Resources) {
+    if resources.len() < 2 {
+        return;
+    }
     let mut kept = Resources::new();
     for resource in resources.drain(..) {
         if !kept.contains(&resource) {

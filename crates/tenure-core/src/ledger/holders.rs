@@ -1,6 +1,7 @@
 //! Owns who has what: the leases and waits of each holder, and one shared copy of each holder's name.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use smallvec::SmallVec;
 
@@ -30,9 +31,11 @@ impl Holders {
     }
 
     /// Notes a lease and gives back the one copy of the name that all of the holder's leases share.
-    pub(crate) fn add_lease(&mut self, holder: &Holder, token: Token) -> Holder {
-        insert(&mut self.entry(holder).leases, token);
-        self.shared_name(holder)
+    pub(crate) fn add_lease(&mut self, holder: Holder, token: Token) -> Holder {
+        let entry = self.by_name.entry(holder);
+        let shared = entry.key().clone();
+        insert(&mut entry.or_default().leases, token);
+        shared
     }
 
     pub(crate) fn remove_lease(&mut self, holder: &Holder, token: Token) {
@@ -40,26 +43,19 @@ impl Holders {
     }
 
     pub(crate) fn add_wait(&mut self, holder: &Holder, waiter: WaiterId) {
-        insert(&mut self.entry(holder).waits, waiter);
+        insert(&mut self.by_name.entry(holder.clone()).or_default().waits, waiter);
     }
 
     pub(crate) fn remove_wait(&mut self, holder: &Holder, waiter: WaiterId) {
         self.change(holder, |holdings| remove(&mut holdings.waits, waiter));
     }
 
-    fn entry(&mut self, holder: &Holder) -> &mut Holdings {
-        self.by_name.entry(holder.clone()).or_default()
-    }
-
-    fn shared_name(&self, holder: &Holder) -> Holder {
-        self.by_name.get_key_value(holder).map_or_else(|| holder.clone(), |(name, _)| name.clone())
-    }
-
     fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut Holdings)) {
-        let Some(holdings) = self.by_name.get_mut(holder) else { return };
+        let Entry::Occupied(mut entry) = self.by_name.entry(holder.clone()) else { return };
+        let holdings = entry.get_mut();
         change(holdings);
         if holdings.leases.is_empty() && holdings.waits.is_empty() {
-            self.by_name.remove(holder);
+            entry.remove();
         }
     }
 }

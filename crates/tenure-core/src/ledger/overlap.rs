@@ -5,6 +5,7 @@
 //! needs: independent of how many leases there are elsewhere.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 use smallvec::SmallVec;
@@ -26,22 +27,23 @@ impl OverlapIndex {
     }
 
     pub(crate) fn remove(&mut self, resource: &Resource, id: u64) {
-        let Some(ids) = self.places.get_mut(resource.place()) else { return };
+        let Entry::Occupied(mut entry) = self.places.entry(resource.clone()) else { return };
+        let ids = entry.get_mut();
         if let Ok(at) = ids.binary_search(&id) {
             ids.remove(at);
         }
         if ids.is_empty() {
-            self.places.remove(resource.place());
+            entry.remove();
         }
     }
 
     /// Every place that overlaps `resource`, with its ids: ancestors first, then the place itself and what is below it.
     pub(crate) fn overlapping<'a>(&'a self, resource: &'a Resource) -> impl Iterator<Item = (&'a Resource, &'a [u64])> {
         let place = resource.place();
-        let above = resource
-            .way()
-            .take_while(move |way| way.len() < place.len())
-            .filter_map(|way| self.places.get_key_value(way));
+        // Most of the indexes are empty most of the time: there the way is not even looked at.
+        let way = (!self.places.is_empty()).then(|| resource.way()).into_iter().flatten();
+        let above =
+            way.take_while(move |way| way.len() < place.len()).filter_map(|way| self.places.get_key_value(way));
         let below = self
             .places
             .range::<str, _>((Bound::Included(place), Bound::Unbounded))

@@ -34,6 +34,10 @@ use crate::metrics::Metrics;
 /// client is better told to come back.
 pub const WAITING_MAX: usize = 16_384;
 
+/// After so many batches with a single command there is one client at a time. Among many clients a few such batches come by
+/// chance, and whoever writes then keeps a thread of the runtime from serving the others.
+const LONE_BATCHES: u32 = 8;
+
 pub(super) struct Desk {
     state: Mutex<State>,
     /// Wakes the thread.
@@ -53,20 +57,21 @@ struct State {
     /// When the thread wakes by itself; `None`: never.
     until: Option<Timestamp>,
     is_called: bool,
-    /// Several share the last batch: they are better served by the thread than by one of them.
-    is_crowded: bool,
+    /// How many batches in a row had a single command.
+    lone: u32,
 }
 
 impl State {
     fn seal(&mut self) -> Sealed {
         let sealed = self.decider.seal();
-        self.is_crowded = sealed.commands > 1;
+        self.lone = if sealed.commands > 1 { 0 } else { self.lone.saturating_add(1) };
         sealed
     }
 
+    /// Whether something is due before the thread would wake. Who is awake looks itself, once for every batch.
     fn oversleeps(&mut self) -> bool {
-        let deadline = self.decider.deadline();
-        self.is_asleep && deadline.is_some_and(|moment| self.until.is_none_or(|planned| moment < planned))
+        self.is_asleep
+            && self.decider.deadline().is_some_and(|moment| self.until.is_none_or(|planned| moment < planned))
     }
 }
 
@@ -79,7 +84,7 @@ impl Desk {
             is_asleep: false,
             until: None,
             is_called: false,
-            is_crowded: false,
+            lone: LONE_BATCHES,
         };
         Desk { state: Mutex::new(state), called: Condvar::new(), store: Mutex::new(Some(store)), feed, metrics }
     }
@@ -97,7 +102,7 @@ impl Desk {
             return Err(Unavailable::Overloaded);
         }
         let decided = decide(&mut state.decider);
-        let is_alone = state.is_asleep && !state.is_called && !state.is_crowded;
+        let is_alone = state.is_asleep && !state.is_called && state.lone >= LONE_BATCHES;
         if is_alone && state.decider.is_ready() && may_block() {
             self.write_here(state);
         } else {
@@ -152,6 +157,8 @@ impl Desk {
             if let Some(failure) = state.failed.take() {
                 return Err(failure);
             }
+            // Also when there is no time to sleep: this is what lets go of deadlines that came to nothing.
+            let until = state.decider.deadline();
             if state.decider.is_ready() || (state.is_closed && state.decider.is_writable()) {
                 let sealed = state.seal();
                 drop(state);
@@ -165,7 +172,6 @@ impl Desk {
             if state.is_closed && state.decider.is_clean() {
                 return Ok(());
             }
-            let until = state.decider.deadline();
             match until.and_then(|moment| state.decider.time.until(moment)) {
                 Some(Duration::ZERO) => state.decider.turn(|ledger, turn, _| ledger.apply(turn, Tick)),
                 patience => state = self.sleep(state, until, patience)?,

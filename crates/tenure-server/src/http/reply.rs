@@ -23,6 +23,13 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
+/// A JSON answer that knows how to write itself.
+pub(crate) fn written(status: StatusCode, write: impl FnOnce(&mut Vec<u8>)) -> Response {
+    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
+    write(&mut bytes);
+    typed(status, "application/json", bytes)
+}
+
 /// An answer of some type.
 pub(crate) fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
@@ -36,6 +43,11 @@ pub(crate) fn typed(status: StatusCode, content_type: &'static str, body: impl I
 pub(crate) struct At(pub(crate) Timestamp);
 
 impl At {
+    /// Appends it as it is written.
+    pub(crate) fn write(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.digits());
+    }
+
     /// Every answer has several times in it, and formatting cost more than the rest of writing one: the calendar is asked,
     /// the digits are put in place by hand.
     fn digits(self) -> [u8; 24] {

@@ -14,7 +14,7 @@ use super::codec::{Logged, decode_event, encode_record};
 use super::db::Db;
 use super::dir::DataDir;
 use super::journal::Journal;
-use super::tables::{self, SCHEMA, lease_token};
+use super::tables::{self, SCHEMA};
 use super::{check_step, records};
 use crate::audit::Auditor;
 use crate::{Error, Order};
@@ -207,11 +207,7 @@ impl<'a> Check<'a> {
         for change in &batch.changes {
             match change {
                 Change::Put(Record::Lease(lease)) => drop(self.live.insert(lease.token)),
-                Change::Delete(kind, id) => {
-                    if let Some(token) = lease_token(*kind, id) {
-                        self.live.remove(&token);
-                    }
-                }
+                Change::Delete(..) => drop(change.lease().map(|token| self.live.remove(&token))),
                 Change::Put(_) | Change::Renewed(..) => {}
             }
         }

@@ -1,9 +1,11 @@
 //! Owns the text of a journal row: a batch's changes and events as two JSON arrays.
 //!
 //! ```text
-//! changes  [{"put":["lease",{…}]}, {"delete":["lease","0000…1a"]}, {"renewed":[4294967322,1700000030000]}]
+//! changes  [{"told":0}, {"put":["key",{…}]}, {"delete":["key","0000…1a"]}, {"renewed":[4294967322,1700000030000]}]
 //! events   [{…}, {…}]
 //! ```
+//!
+//! `told` has the place of the event that says all of the change: grants and ends would write everything twice.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -15,6 +17,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::Event;
+use tenure_core::json::Object;
 use tenure_core::{Timestamp, Token};
 
 use super::db::unreadable;
@@ -48,11 +51,20 @@ pub(super) struct Logged {
 impl Logged {
     /// Writes a batch, over what was in the row: one row serves all commits, so that they need no memory for it.
     pub(super) fn encode(batch: Arc<Batch>, row: &mut Row) -> Result<Logged, Error> {
-        write_array(&mut row.changes, &batch.changes, encode_change)?;
+        // Leases change in the order in which events tell it.
+        let mut telling = batch.events.iter().enumerate().filter(|(_, event)| event.kind.step().is_some()).peekable();
+        write_array(&mut row.changes, &batch.changes, |text, change| {
+            let lease = change.lease();
+            match telling.next_if(|(_, event)| lease.is_some() && event.token == lease) {
+                Some((place, event)) if change.is_told_by(event) => encode_told(text, place),
+                _ => encode_change(text, change)?,
+            }
+            Ok(())
+        })?;
         let mut spans = Vec::with_capacity(batch.events.len());
         write_array(&mut row.events, &batch.events, |text, event| {
             let start = text.len();
-            encode_event(text, event)?;
+            event.encode(text);
             spans.push(start..text.len());
             Ok(())
         })?;
@@ -65,11 +77,12 @@ impl Logged {
     /// Reads a batch back.
     pub(super) fn decode(path: &Path, head: Head, row: Row) -> Result<Logged, Error> {
         let fail = |why| unreadable(path, &format!("batch {}", head.seq), why);
-        let entries: Vec<Entry<'_>> = serde_json::from_str(&row.changes).map_err(fail)?;
-        let changes = entries.into_iter().map(|entry| entry.into_change(path)).collect::<Result<_, _>>()?;
         let texts: Vec<&RawValue> = serde_json::from_str(&row.events).map_err(fail)?;
-        let events = texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>();
-        let batch = Arc::new(Batch { head, changes, events: events.map_err(fail)? });
+        let events = texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<Vec<_>, _>>();
+        let events = events.map_err(fail)?;
+        let entries: Vec<Entry<'_>> = serde_json::from_str(&row.changes).map_err(fail)?;
+        let changes = entries.into_iter().map(|entry| entry.into_change(path, &events)).collect::<Result<_, _>>()?;
+        let batch = Arc::new(Batch { head, changes, events });
         let origin = row.events.as_ptr().addr();
         let span = |text: &&RawValue| {
             let start = text.get().as_ptr().addr() - origin;
@@ -124,12 +137,14 @@ fn encode_change(text: &mut Vec<u8>, change: &Change) -> Result<(), Error> {
     written.map_err(|why| unwritable("a change".to_owned(), serde::ser::Error::custom(why)))
 }
 
-pub(super) fn encode_record(record: &Record) -> Result<String, Error> {
-    record.to_json().map_err(|source| unwritable(format!("{} {}", record.kind().as_str(), record.id().0), source))
+fn encode_told(text: &mut Vec<u8>, place: usize) {
+    let mut object = Object::new(text);
+    object.number("told", place as u64);
+    object.end();
 }
 
-fn encode_event(text: &mut Vec<u8>, event: &Event) -> Result<(), Error> {
-    serde_json::to_writer(text, event).map_err(|source| unwritable(format!("event {}", event.cursor.0), source))
+pub(super) fn encode_record(record: &Record) -> Result<String, Error> {
+    record.to_json().map_err(|source| unwritable(format!("{} {}", record.kind().as_str(), record.id().0), source))
 }
 
 pub(super) fn decode_event(path: &Path, value: &str) -> Result<Event, Error> {
@@ -155,17 +170,81 @@ fn unwritable(what: String, source: serde_json::Error) -> Error {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry<'a> {
+    Told(usize),
     Put(#[serde(borrow)] Cow<'a, str>, #[serde(borrow)] &'a RawValue),
     Delete(#[serde(borrow)] Cow<'a, str>, RecordId),
     Renewed(Token, Timestamp),
 }
 
 impl Entry<'_> {
-    fn into_change(self, path: &Path) -> Result<Change, Error> {
+    fn into_change(self, path: &Path, events: &[Event]) -> Result<Change, Error> {
         Ok(match self {
+            Entry::Told(place) => events.get(place).and_then(Change::told_by).ok_or_else(|| {
+                unreadable(path, "a change", serde::de::Error::custom(format!("event {place} of its batch tells none")))
+            })?,
             Entry::Put(kind, value) => Change::Put(decode_record(path, record_kind(path, &kind)?, value.get())?),
             Entry::Delete(kind, id) => Change::Delete(record_kind(path, &kind)?, id),
             Entry::Renewed(token, expires_at) => Change::Renewed(token, expires_at),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::command::{Acquire, Acquired, Release, Renew};
+    use tenure_core::{Holder, Ledger, Resource, Ttl, Turn};
+
+    use super::*;
+
+    fn acquire(name: &str) -> Acquire {
+        let holder = Holder::parse("ann").expect("a holder");
+        Acquire::new([Resource::parse(name).expect("a resource")], holder, Ttl::from_ms(30_000).expect("a ttl"))
+    }
+
+    fn granted(ledger: &mut Ledger, turn: &mut Turn<'_>, acquire: Acquire) -> Token {
+        let Acquired::Granted(grant) = ledger.apply(turn, acquire) else { panic!("not granted") };
+        grant.lease.token
+    }
+
+    /// Every way in which a lease's record changes, in one batch.
+    fn eventful() -> Batch {
+        let mut ledger = Ledger::default();
+        let mut turn = Turn::new(Timestamp::from_unix_ms(1_700_000_000_000), &|_| true);
+        let whole = granted(&mut ledger, &mut turn, acquire("task:1"));
+        let metadata = RawValue::from_string(r#"{"why": "\u00e9"}"#.to_owned()).ok();
+        let note = Acquire { metadata, within: Some(whole), ..acquire("task:1") };
+        let part = granted(&mut ledger, &mut turn, note);
+        granted(&mut ledger, &mut turn, Acquire { grace_ms: 5, ..acquire("task:2") });
+        let keyed = granted(&mut ledger, &mut turn, Acquire { key: Some("k".into()), ..acquire("task:3") });
+        let holder = acquire("task:1").holder;
+        ledger.apply(&mut turn, Renew { tokens: vec![part], holder: holder.clone(), ttl: Ttl::from_ms(60_000).ok() });
+        ledger.apply(&mut turn, Renew { tokens: vec![keyed], holder: holder.clone(), ttl: None });
+        ledger.apply(&mut turn, Release { token: whole, holder });
+        Batch { head: ledger.head(), changes: turn.changes, events: turn.events }
+    }
+
+    #[test]
+    fn a_batch_reads_back_as_it_was_and_says_nothing_twice() {
+        let batch = Arc::new(eventful());
+        let mut row = Row::default();
+        Logged::encode(Arc::clone(&batch), &mut row).expect("written");
+        // All but the lease with a grace, the key and the plain renewal are told by events.
+        assert_eq!(batch.changes.len(), 9, "{:#?}", batch.changes);
+        assert_eq!(row.changes.matches("told").count(), 6, "{}", row.changes);
+        let read = Logged::decode(Path::new("journal.db"), batch.head, row).expect("read");
+        assert_eq!(format!("{:?}", read.batch), format!("{batch:?}"));
+    }
+
+    #[test]
+    fn a_change_told_by_an_event_that_tells_none_is_named() {
+        for place in [0, 7] {
+            let mut batch = eventful();
+            batch.events.retain(|event| event.kind.step().is_none());
+            let mut row = Row::default();
+            Logged::encode(Arc::new(batch), &mut row).expect("written");
+            row.changes = format!(r#"[{{"told":{place}}}]"#);
+            let why = Logged::decode(Path::new("journal.db"), Head::default(), row).expect_err("refused").to_string();
+            assert!(why.contains("journal.db"), "{why}");
+        }
     }
 }

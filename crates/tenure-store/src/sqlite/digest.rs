@@ -26,9 +26,20 @@ impl Digest {
         self.0.push(key(b'k', event.kind.as_str()));
         self.0.extend(event.holder.as_ref().map(|holder| key(b'h', holder.as_str())));
         for resource in &event.resources {
-            self.0.push(key(b'p', resource.borrow()));
-            self.0.extend(way(resource).map(|place| key(b'a', place)));
+            self.add_way(resource.borrow());
         }
+    }
+
+    /// The place, and every place on the way to it: both hashes in one pass, because each byte waits for the one before.
+    fn add_way(&mut self, place: &str) {
+        let (mut exact, mut above) = (start(b'p'), start(b'a'));
+        for byte in place.bytes() {
+            (exact, above) = (step(exact, byte), step(above, byte));
+            if byte == b'\0' {
+                self.0.push(mixed(above));
+            }
+        }
+        self.0.push(mixed(exact));
     }
 
     /// The filter of the block.
@@ -90,11 +101,19 @@ fn way(resource: &Resource) -> impl Iterator<Item = &str> {
 
 /// FNV-1a with a final mix, so that both halves are usable.
 fn key(group: u8, text: &str) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in [group].iter().chain(text.as_bytes()) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed(text.bytes().fold(start(group), step))
+}
+
+fn start(group: u8) -> u64 {
+    step(0xcbf2_9ce4_8422_2325, group)
+}
+
+fn step(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+fn mixed(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)
 }
 
@@ -114,6 +133,17 @@ mod tests {
     #[test]
     fn the_hash_is_part_of_the_file_format_and_stays() {
         assert_eq!(key(b'h', "ada"), 0x8a24_0ace_4189_3d64);
+    }
+
+    #[test]
+    fn a_place_is_hashed_with_every_place_on_the_way_to_it() {
+        for text in ["path:src/deep/a.rs", "repo:*", "task:é"] {
+            let resource = Resource::parse(text).expect("a resource");
+            let mut digest = Digest::default();
+            digest.add_way(resource.borrow());
+            let above = way(&resource).map(|place| key(b'a', place));
+            assert_eq!(digest.0, above.chain([key(b'p', resource.borrow())]).collect::<Vec<_>>(), "{text}");
+        }
     }
 
     #[test]

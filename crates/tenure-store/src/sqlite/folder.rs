@@ -14,7 +14,7 @@ use super::tail::{FOLD_CHANGES, Tail, Work, weight};
 use crate::{Error, Order};
 
 /// Checkpoint when the log has about 1 MB …
-const CHECKPOINT_PAGES: u64 = 256;
+const CHECKPOINT_PAGES: u64 = 128;
 /// … or after so many waits of a quarter of a second.
 const CHECKPOINT_TURNS: u32 = 4;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.

@@ -19,7 +19,9 @@ use crate::{Error, Order};
 /// How much text one step reads before it lets commits in again: about 0.1 ms.
 const STEP_BYTES: usize = 128 * 1024;
 
-pub(super) const SCHEMA: &[&str] = &["
+/// The second step changes no table: changes may be told by events since, which a program from before cannot read.
+pub(super) const SCHEMA: &[&str] = &[
+    "
     CREATE TABLE journal (
         seq INTEGER PRIMARY KEY,
         epoch INTEGER NOT NULL,
@@ -31,15 +33,19 @@ pub(super) const SCHEMA: &[&str] = &["
     ) STRICT;
     CREATE TABLE claim (epoch INTEGER NOT NULL) STRICT;
     INSERT INTO claim VALUES (0);
-"];
+    ",
+    "",
+];
 
 /// FULL, because a commit that was answered must survive the machine. A log that grows costs half the speed, so it is
-/// checkpointed every 1,000 pages.
+/// checkpointed every 1,000 pages. The cache holds what a second of full load writes: forgetting a row walks through all of
+/// its pages, which would be read back one by one.
 const PRAGMAS: &str = "
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
     PRAGMA wal_autocheckpoint = 1000;
+    PRAGMA cache_size = -8192;
 ";
 
 /// A lock that lets its takers in by turns: who waits is next, also against one that comes back at once.

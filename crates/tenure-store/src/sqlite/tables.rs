@@ -99,8 +99,10 @@ pub(super) const SCHEMA: &[&str] = &[
     ",
 ];
 
-/// The folder decides when to checkpoint.
+/// The folder decides when to checkpoint. Larger pages make appending cheaper, and a single record dearer: it is written with
+/// its whole page. Files made with smaller ones keep them.
 const PRAGMAS: &str = "
+    PRAGMA page_size = 8192;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
     PRAGMA wal_autocheckpoint = 0;
@@ -197,7 +199,7 @@ impl<'a> Latest<'a> {
             match change {
                 Change::Put(record @ Record::Lease(lease)) => latest.set_lease(lease.token, Some(record)),
                 Change::Put(record) => drop(latest.records.insert((record.kind(), record.id()), Some(record))),
-                Change::Delete(kind, id) => match lease_token(*kind, id) {
+                Change::Delete(kind, id) => match change.lease() {
                     Some(token) => latest.set_lease(token, None),
                     None => drop(latest.records.insert((*kind, id.clone()), None)),
                 },
@@ -251,12 +253,6 @@ impl<'a> Latest<'a> {
     }
 }
 
-/// The token of a lease's record.
-pub(super) fn lease_token(kind: RecordKind, id: &RecordId) -> Option<Token> {
-    let is_lease = kind == RecordKind::Lease;
-    is_lease.then(|| u64::from_str_radix(&id.0, 16).ok().map(Token::from_u64)).flatten()
-}
-
 /// Appends the events, and a digest for every block that becomes full.
 fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(), Error> {
     let fail = db.fail();
@@ -278,9 +274,11 @@ fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(),
     rows.chunks(1).try_for_each(|row| insert_events(&mut one, row)).map_err(fail)
 }
 
+/// `OR ROLLBACK`, because a failure gives up the whole fold anyway: without it SQLite keeps a copy of every page that a
+/// statement with several rows touches.
 fn prepare_insert(db: &Db, rows: usize) -> Result<CachedStatement<'_>, Error> {
     let places = vec!["(?, ?, ?, ?)"; rows].join(", ");
-    db.connection.prepare_cached(&format!("INSERT INTO events VALUES {places}")).map_err(db.fail())
+    db.connection.prepare_cached(&format!("INSERT OR ROLLBACK INTO events VALUES {places}")).map_err(db.fail())
 }
 
 /// Appends as many events as the statement is for.

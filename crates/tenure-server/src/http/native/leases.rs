@@ -43,7 +43,7 @@ pub(crate) fn acquire(
             Some(_) => Box::pin(take_in_line(&app, command)).await,
         };
         match taken? {
-            Ok(Grant { lease, now, ended }) => Ok(reply::json(StatusCode::CREATED, &LeaseView::of(&lease, ended, now))),
+            Ok(Grant { lease, now, ended }) => Ok(LeaseView::of(&lease, ended, now).reply(StatusCode::CREATED)),
             Err(refusal) => Err(refusals::refused(refusal, app.engine().now())),
         }
     }
@@ -70,7 +70,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, LeasePath(id): L
     caller.reading()?;
     let now = app.engine().now();
     match app.engine().find(id.token()).await? {
-        Found::Active(lease) => Ok(reply::json(StatusCode::OK, &LeaseView::of(&lease, None, now))),
+        Found::Active(lease) => Ok(LeaseView::of(&lease, None, now).reply(StatusCode::OK)),
         Found::Ended(ended) => ended_reply(&app, id, &ended),
         Found::Unknown => Err(refusals::unknown(&id.to_string())),
     }
@@ -133,9 +133,7 @@ pub(crate) struct CheckReply<'a> {
 
 fn released_reply(app: &App, id: LeaseId, released: Released, end: End) -> Result<Response, Problem> {
     match released {
-        Released::Ended(lease) => {
-            Ok(reply::json(StatusCode::OK, &LeaseView::ended_now(&lease, end, app.engine().now())))
-        }
+        Released::Ended(lease) => Ok(LeaseView::ended_now(&lease, end, app.engine().now()).reply(StatusCode::OK)),
         Released::Before(ended) => ended_reply(app, id, &ended),
         Released::NotHolder(holder) => Err(refusals::not_holder(&holder)),
         Released::Unknown => Err(refusals::unknown(&id.to_string())),
@@ -144,7 +142,7 @@ fn released_reply(app: &App, id: LeaseId, released: Released, end: End) -> Resul
 
 fn ended_reply(app: &App, id: LeaseId, Ended(event): &Ended) -> Result<Response, Problem> {
     let view = LeaseView::of_end(event, app.engine().now()).ok_or_else(|| refusals::unknown(&id.to_string()))?;
-    Ok(reply::json(StatusCode::OK, &view))
+    Ok(view.reply(StatusCode::OK))
 }
 
 /// The name of a request that may be sent again.
