@@ -42,8 +42,7 @@ impl OverlapIndex {
         let place = resource.place();
         // Most of the indexes are empty most of the time: there the way is not even looked at.
         let way = (!self.places.is_empty()).then(|| resource.way()).into_iter().flatten();
-        let above =
-            way.take_while(move |way| way.len() < place.len()).filter_map(|way| self.places.get_key_value(way));
+        let above = way.take_while(move |way| way.len() < place.len()).filter_map(|way| self.places.get_key_value(way));
         let below = self
             .places
             .range::<str, _>((Bound::Included(place), Bound::Unbounded))

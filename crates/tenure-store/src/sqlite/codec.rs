@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn a_row_from_before_that_tells_nothing_by_events_reads_back() {
+        let batch = Arc::new(eventful());
+        let mut row = Row::default();
+        Logged::encode(Arc::clone(&batch), &mut row).expect("written");
+        write_array(&mut row.changes, &batch.changes, encode_change).expect("written");
+        assert!(!row.changes.contains("told"), "{}", row.changes);
+        let read = Logged::decode(Path::new("journal.db"), batch.head, row).expect("read");
+        assert_eq!(format!("{:?}", read.batch), format!("{batch:?}"));
+    }
+
+    #[test]
     fn a_change_told_by_an_event_that_tells_none_is_named() {
         for place in [0, 7] {
             let mut batch = eventful();
