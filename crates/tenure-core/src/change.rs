@@ -383,16 +383,19 @@ impl Change {
         match (self, event.kind.step()) {
             (Change::Delete(RecordKind::Lease, _), Some(Step::Ended(_))) => event.token == self.lease(),
             (Change::Put(Record::Lease(lease)), Some(Step::Granted | Step::Renewed)) => {
-                event.token == Some(lease.token)
-                    && event.resources == lease.resources
-                    && event.holder.as_ref() == Some(&lease.holder)
-                    && event.mode == Some(lease.mode)
-                    && event.acquired_at == Some(lease.acquired_at)
-                    && event.expires_at == Some(lease.expires_at)
-                    && event.ttl == Some(lease.ttl)
-                    && lease.grace_ms == 0
-                    && event.within == lease.within
-                    && event.data.as_deref().map(RawValue::get) == lease.metadata.as_deref().map(RawValue::get)
+                // Every field by its name: one that is added here must be compared too, or it is lost with the next crash.
+                let Lease { token, resources, holder, mode, acquired_at, expires_at, ttl, grace_ms, within, metadata } =
+                    lease;
+                event.token == Some(*token)
+                    && event.resources == *resources
+                    && event.holder.as_ref() == Some(holder)
+                    && event.mode == Some(*mode)
+                    && event.acquired_at == Some(*acquired_at)
+                    && event.expires_at == Some(*expires_at)
+                    && event.ttl == Some(*ttl)
+                    && *grace_ms == 0
+                    && event.within == *within
+                    && event.data.as_deref().map(RawValue::get) == metadata.as_deref().map(RawValue::get)
             }
             _ => false,
         }

@@ -361,7 +361,7 @@ pub struct Event {
     /// The lease's mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// When the lease was granted; in the end of a lease.
+    /// When the lease was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acquired_at: Option<Timestamp>,
     /// Until when it was granted.
@@ -464,8 +464,11 @@ mod tests {
         let at = Timestamp::from_unix_ms(1_700_000_000_000);
         let holder = |name| Holder::parse(name).ok();
         let resource = |text| Resource::parse(text).expect("a resource");
+        // Named in full, so that a new field has to be given a value here.
         let full = Event {
             cursor: Cursor(u64::MAX),
+            at,
+            kind: EventKind::LeaseRevoked,
             resources: [resource("path:\"x\\y\"/é"), resource("intent:X/*")].into_iter().collect(),
             holder: holder("a \"b\" 😀"),
             token: Some(Token::from_u64(1 << 33)),
@@ -478,7 +481,6 @@ mod tests {
             by: holder("root"),
             reason: Some("two\nlines".into()),
             data: RawValue::from_string(r#"{"a": 1}"#.to_owned()).ok(),
-            ..Event::new(EventKind::LeaseRevoked, at)
         };
         let bare = EventKind::ALL.map(|kind| Event::new(kind, at));
         for event in bare.into_iter().chain([full]) {

@@ -34,9 +34,9 @@ use crate::metrics::Metrics;
 /// client is better told to come back.
 pub const WAITING_MAX: usize = 16_384;
 
-/// After so many batches with a single command there is one client at a time. Among many clients a few such batches come by
+/// After so many batches with one command at most there is one client at a time. Among many clients a few such batches come by
 /// chance, and whoever writes then keeps a thread of the runtime from serving the others.
-const LONE_BATCHES: u32 = 8;
+pub(super) const LONE_BATCHES: u32 = 8;
 
 pub(super) struct Desk {
     state: Mutex<State>,
@@ -57,7 +57,7 @@ struct State {
     /// When the thread wakes by itself; `None`: never.
     until: Option<Timestamp>,
     is_called: bool,
-    /// How many batches in a row had a single command.
+    /// How many batches in a row had one command at most.
     lone: u32,
 }
 

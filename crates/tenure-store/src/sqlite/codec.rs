@@ -51,7 +51,7 @@ pub(super) struct Logged {
 impl Logged {
     /// Writes a batch, over what was in the row: one row serves all commits, so that they need no memory for it.
     pub(super) fn encode(batch: Arc<Batch>, row: &mut Row) -> Result<Logged, Error> {
-        // Leases change in the order in which events tell it.
+        // Leases change in the order in which events tell it; what comes in another is written in full.
         let mut telling = batch.events.iter().enumerate().filter(|(_, event)| event.kind.step().is_some()).peekable();
         write_array(&mut row.changes, &batch.changes, |text, change| {
             let lease = change.lease();
@@ -179,8 +179,9 @@ enum Entry<'a> {
 impl Entry<'_> {
     fn into_change(self, path: &Path, events: &[Event]) -> Result<Change, Error> {
         Ok(match self {
-            Entry::Told(place) => events.get(place).and_then(Change::told_by).ok_or_else(|| {
-                unreadable(path, "a change", serde::de::Error::custom(format!("event {place} of its batch tells none")))
+            Entry::Told(place) => events.get(place).and_then(Change::told_by).ok_or_else(|| Error::Corrupt {
+                path: path.to_owned(),
+                detail: format!("event {place} of a batch tells no change"),
             })?,
             Entry::Put(kind, value) => Change::Put(decode_record(path, record_kind(path, &kind)?, value.get())?),
             Entry::Delete(kind, id) => Change::Delete(record_kind(path, &kind)?, id),
@@ -192,6 +193,8 @@ impl Entry<'_> {
 #[cfg(test)]
 mod tests {
     use tenure_core::command::{Acquire, Acquired, Release, Renew};
+    use tenure_core::event::EventKind;
+    use tenure_core::lease::Mode;
     use tenure_core::{Holder, Ledger, Resource, Ttl, Turn};
 
     use super::*;
@@ -209,53 +212,83 @@ mod tests {
     /// Every way in which a lease's record changes, in one batch.
     fn eventful() -> Batch {
         let mut ledger = Ledger::default();
-        let mut turn = Turn::new(Timestamp::from_unix_ms(1_700_000_000_000), &|_| true);
+        let start = Timestamp::from_unix_ms(1_700_000_000_000);
+        let mut turn = Turn::new(start, &|_| true);
         let whole = granted(&mut ledger, &mut turn, acquire("task:1"));
         let metadata = RawValue::from_string(r#"{"why": "\u00e9"}"#.to_owned()).ok();
         let note = Acquire { metadata, within: Some(whole), ..acquire("task:1") };
         let part = granted(&mut ledger, &mut turn, note);
         granted(&mut ledger, &mut turn, Acquire { grace_ms: 5, ..acquire("task:2") });
         let keyed = granted(&mut ledger, &mut turn, Acquire { key: Some("k".into()), ..acquire("task:3") });
+        granted(&mut ledger, &mut turn, Acquire { mode: Mode::Shared, ..acquire("task:4") });
+        let mut later = Turn::new(start.plus_ms(7), &|_| true);
+        (later.changes, later.events) = (turn.changes, turn.events);
         let holder = acquire("task:1").holder;
-        ledger.apply(&mut turn, Renew { tokens: vec![part], holder: holder.clone(), ttl: Ttl::from_ms(60_000).ok() });
-        ledger.apply(&mut turn, Renew { tokens: vec![keyed], holder: holder.clone(), ttl: None });
-        ledger.apply(&mut turn, Release { token: whole, holder });
-        Batch { head: ledger.head(), changes: turn.changes, events: turn.events }
+        ledger.apply(&mut later, Renew { tokens: vec![part], holder: holder.clone(), ttl: Ttl::from_ms(60_000).ok() });
+        ledger.apply(&mut later, Renew { tokens: vec![keyed], holder: holder.clone(), ttl: None });
+        ledger.apply(&mut later, Release { token: whole, holder });
+        Batch { head: ledger.head(), changes: later.changes, events: later.events }
+    }
+
+    fn written(batch: &Batch) -> Row {
+        let mut row = Row::default();
+        Logged::encode(Arc::new(batch.clone()), &mut row).expect("written");
+        row
+    }
+
+    fn read(batch: &Batch, row: Row) -> Result<String, Error> {
+        Logged::decode(Path::new("journal.db"), batch.head, row).map(|read| format!("{:?}", read.batch))
     }
 
     #[test]
     fn a_batch_reads_back_as_it_was_and_says_nothing_twice() {
-        let batch = Arc::new(eventful());
-        let mut row = Row::default();
-        Logged::encode(Arc::clone(&batch), &mut row).expect("written");
+        let batch = eventful();
+        let row = written(&batch);
         // All but the lease with a grace, the key and the plain renewal are told by events.
-        assert_eq!(batch.changes.len(), 9, "{:#?}", batch.changes);
-        assert_eq!(row.changes.matches("told").count(), 6, "{}", row.changes);
-        let read = Logged::decode(Path::new("journal.db"), batch.head, row).expect("read");
-        assert_eq!(format!("{:?}", read.batch), format!("{batch:?}"));
+        assert_eq!(batch.changes.len(), 10, "{:#?}", batch.changes);
+        assert_eq!(row.changes.matches("told").count(), 7, "{}", row.changes);
+        assert_eq!(read(&batch, row).expect("read"), format!("{batch:?}"));
     }
 
     #[test]
     fn a_row_from_before_that_tells_nothing_by_events_reads_back() {
-        let batch = Arc::new(eventful());
-        let mut row = Row::default();
-        Logged::encode(Arc::clone(&batch), &mut row).expect("written");
+        let batch = eventful();
+        let mut row = written(&batch);
         write_array(&mut row.changes, &batch.changes, encode_change).expect("written");
         assert!(!row.changes.contains("told"), "{}", row.changes);
-        let read = Logged::decode(Path::new("journal.db"), batch.head, row).expect("read");
-        assert_eq!(format!("{:?}", read.batch), format!("{batch:?}"));
+        assert_eq!(read(&batch, row).expect("read"), format!("{batch:?}"));
     }
 
     #[test]
-    fn a_change_told_by_an_event_that_tells_none_is_named() {
-        for place in [0, 7] {
+    fn a_change_that_differs_from_its_event_in_anything_is_written_in_full() {
+        let alter: [fn(&mut Event); 9] = [
+            |event| event.resources.push(Resource::parse("task:9").expect("a resource")),
+            |event| event.holder = Holder::parse("bob").ok(),
+            |event| event.token = Some(Token::from_u64(77)),
+            |event| event.mode = Some(Mode::Shared),
+            |event| event.acquired_at = None,
+            |event| event.expires_at = event.acquired_at,
+            |event| event.ttl = Ttl::from_ms(1_000).ok(),
+            |event| event.within = Some(Token::from_u64(77)),
+            |event| event.data = RawValue::from_string("{}".to_owned()).ok(),
+        ];
+        for (at, alter) in alter.into_iter().enumerate() {
             let mut batch = eventful();
-            batch.events.retain(|event| event.kind.step().is_none());
-            let mut row = Row::default();
-            Logged::encode(Arc::new(batch), &mut row).expect("written");
-            row.changes = format!(r#"[{{"told":{place}}}]"#);
-            let why = Logged::decode(Path::new("journal.db"), Head::default(), row).expect_err("refused").to_string();
-            assert!(why.contains("journal.db"), "{why}");
+            batch.events.iter_mut().take(1).for_each(alter);
+            let row = written(&batch);
+            assert!(row.changes.starts_with(r#"[{"put":"#), "{at}: {}", row.changes);
+            assert_eq!(read(&batch, row).expect("read"), format!("{batch:?}"), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_change_told_by_an_event_that_tells_none_is_damage() {
+        let mut batch = eventful();
+        batch.events.iter_mut().take(1).for_each(|event| event.kind = EventKind::LedgerOpened);
+        for place in [0, 70] {
+            let row = Row { changes: format!(r#"[{{"told":{place}}}]"#), ..written(&batch) };
+            let why = read(&batch, row).expect_err("refused");
+            assert!(matches!(&why, Error::Corrupt { detail, .. } if detail.contains("tells no change")), "{why}");
         }
     }
 }

@@ -13,8 +13,8 @@ use super::tables::Tables;
 use super::tail::{FOLD_CHANGES, Tail, Work, weight};
 use crate::{Error, Order};
 
-/// Checkpoint when the log has about 1 MB …
-const CHECKPOINT_PAGES: u64 = 128;
+/// Checkpoint when the log has so much …
+const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 /// … or after so many waits of a quarter of a second.
 const CHECKPOINT_TURNS: u32 = 4;
 /// After so many checkpoints that readers kept from finishing, readers wait for one.
@@ -73,7 +73,7 @@ impl Folder {
     fn turn(&mut self, work: Work) -> Result<(), Error> {
         self.fold_all()?;
         self.turns.since_checkpoint += 1;
-        let is_due = self.turns.since_checkpoint >= CHECKPOINT_TURNS || self.tables.wal_pages() >= CHECKPOINT_PAGES;
+        let is_due = self.turns.since_checkpoint >= CHECKPOINT_TURNS || self.tables.wal_bytes() >= CHECKPOINT_BYTES;
         if matches!(work, Work::Flush(_)) || is_due {
             self.checkpoint()?;
         }
@@ -93,7 +93,7 @@ impl Folder {
             }
             self.tables.fold(&chunk)?;
             self.tail.set_folded(&chunk);
-            if self.tables.wal_pages() >= CHECKPOINT_PAGES {
+            if self.tables.wal_bytes() >= CHECKPOINT_BYTES {
                 self.checkpoint()?;
                 self.drop_old()?;
             }
@@ -113,7 +113,7 @@ impl Folder {
     /// After a finished one, the tables have on disk what was folded, and the journal may forget it.
     fn checkpoint(&mut self) -> Result<(), Error> {
         let folded = self.tail.progress();
-        if folded.checkpointed_seq == folded.folded.seq && self.tables.wal_pages() == 0 {
+        if folded.checkpointed_seq == folded.folded.seq && self.tables.wal_bytes() == 0 {
             self.turns.since_checkpoint = 0;
             return Ok(());
         }

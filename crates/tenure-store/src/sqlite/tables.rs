@@ -115,8 +115,8 @@ pub(super) struct Tables {
     pub(super) db: Db,
     /// The block that is not full yet; nothing when it must be read back from the tables.
     block: Option<Block>,
-    /// The pages in the write-ahead log after the last transaction.
-    wal_pages: Arc<AtomicU64>,
+    /// The size of the write-ahead log after the last transaction.
+    wal_bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -132,15 +132,17 @@ impl Tables {
         let mut db = Db::create(path)?;
         db.execute_batch(PRAGMAS)?;
         db.migrate(SCHEMA)?;
-        let wal_pages = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&wal_pages);
+        let page_bytes = db.connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
+        let page_bytes = u64::from(page_bytes.map_err(db.fail())?);
+        let wal_bytes = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&wal_bytes);
         let hook = move |_: &mut _, pages: i32| {
-            count.store(pages.max(0) as u64, Ordering::Relaxed);
+            count.store(u64::from(pages.unsigned_abs()) * page_bytes, Ordering::Relaxed);
             Ok(())
         };
         let hooked = db.connection.wal_hook(Some(hook));
         hooked.map_err(db.fail())?;
-        Ok(Tables { db, block: None, wal_pages })
+        Ok(Tables { db, block: None, wal_bytes })
     }
 
     /// Writes a stretch of the journal in one transaction.
@@ -162,8 +164,8 @@ impl Tables {
     }
 
     /// How much the write-ahead log holds.
-    pub(super) fn wal_pages(&self) -> u64 {
-        self.wal_pages.load(Ordering::Relaxed)
+    pub(super) fn wal_bytes(&self) -> u64 {
+        self.wal_bytes.load(Ordering::Relaxed)
     }
 
     /// Copies the log into the file as far as readers allow; says whether that was all of it. Then everything folded so
@@ -175,7 +177,7 @@ impl Tables {
         let (busy, log, copied) = done.map_err(self.db.fail())?;
         let is_complete = busy == 0 && log == copied;
         if is_complete {
-            self.wal_pages.store(0, Ordering::Relaxed);
+            self.wal_bytes.store(0, Ordering::Relaxed);
         }
         Ok(is_complete)
     }
@@ -274,11 +276,9 @@ fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(),
     rows.chunks(1).try_for_each(|row| insert_events(&mut one, row)).map_err(fail)
 }
 
-/// `OR ROLLBACK`, because a failure gives up the whole fold anyway: without it SQLite keeps a copy of every page that a
-/// statement with several rows touches.
 fn prepare_insert(db: &Db, rows: usize) -> Result<CachedStatement<'_>, Error> {
     let places = vec!["(?, ?, ?, ?)"; rows].join(", ");
-    db.connection.prepare_cached(&format!("INSERT OR ROLLBACK INTO events VALUES {places}")).map_err(db.fail())
+    db.connection.prepare_cached(&format!("INSERT INTO events VALUES {places}")).map_err(db.fail())
 }
 
 /// Appends as many events as the statement is for.

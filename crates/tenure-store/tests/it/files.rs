@@ -135,6 +135,9 @@ fn an_older_schema_is_brought_forward_with_everything_in_it() {
     let ended = "SELECT resources || ' ' || how FROM ended_leases WHERE holder = 'ada'";
     let ended: String = tables.query_row(ended, [], |row| row.get(0)).unwrap();
     assert_eq!(ended, "path:a, path:b released");
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    let version: u32 = journal.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 2, "a program from before must not read what it does not know");
 }
 
 #[test]
@@ -180,7 +183,10 @@ fn a_damaged_page_is_found_by_the_check() {
     assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
     let path = dir.path().join("tables.db");
     let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2 / 4096 * 4096;
+    let tables = rusqlite::Connection::open(&path).unwrap();
+    let page: u32 = tables.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    drop(tables);
+    let middle = bytes.len() / 2 / page as usize * page as usize;
     bytes[middle..middle + 512].fill(0xa5);
     fs::write(&path, bytes).unwrap();
     let report = check(dir.path()).expect("a report");

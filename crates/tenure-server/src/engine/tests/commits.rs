@@ -3,6 +3,7 @@ use tenure_core::command::Command;
 use tenure_core::{Ledger, Turn};
 use tenure_store::Fault;
 
+use super::super::desk::LONE_BATCHES;
 use super::super::{Failure, RENEWALS_KEPT_MS_MAX, Unavailable, WAITING_MAX};
 use super::*;
 
@@ -179,6 +180,11 @@ async fn a_request_that_is_alone_writes_itself_and_many_are_written_by_the_threa
     }
     assert!(gate.state.lock().unwrap().is_by_thread);
     busy.await.unwrap();
+    // Where there were many, a few that come alone say nothing.
+    for n in 0..LONE_BATCHES {
+        ask(100 + n).await.unwrap().unwrap().unwrap();
+        assert!(gate.state.lock().unwrap().is_by_thread, "{n} after the crowd");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

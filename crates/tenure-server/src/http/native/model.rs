@@ -331,9 +331,27 @@ mod tests {
         let now = Timestamp::from_unix_ms(1_700_000_000_123);
         let (full, holder) = (lease(), Holder::parse("root \"1\"").expect("a holder"));
         let plain = Lease { within: None, metadata: None, mode: Mode::Exclusive, ..full.clone() };
-        let ended = LeaseView::ended_now(&full, End::Revoked, now);
-        let explained = LeaseView { ended_by: Some(&holder), note: Some("two\nlines"), acquired_at: None, ..ended };
-        let views = [LeaseView::of(&plain, None, now), LeaseView::of(&full, Some(End::Expired), now), explained];
+        // Named in full, so that a new field has to be given a value here.
+        let explained = LeaseView {
+            id: full.id(),
+            token: full.token,
+            resources: &full.resources,
+            holder: &full.holder,
+            mode: full.mode,
+            status: "revoked",
+            acquired_at: Some(At(full.acquired_at)),
+            expires_at: Some(At(full.expires_at)),
+            ttl_ms: 30_000,
+            renew_after_ms: Some(10_000),
+            server_time: At(now),
+            within: Some(full.id()),
+            ended_at: Some(At(now)),
+            ended_by: Some(&holder),
+            note: Some("two\nlines"),
+            metadata: full.metadata.as_deref(),
+        };
+        let bare = LeaseView { acquired_at: None, expires_at: None, ..LeaseView::of(&plain, Some(End::Expired), now) };
+        let views = [LeaseView::of(&plain, None, now), bare, explained];
         for view in views {
             let mut written = Vec::new();
             view.write(&mut written);
