@@ -126,6 +126,13 @@ impl Desk {
         self.lock_anyway().decider.open.commands
     }
 
+    /// Whether the thread waits to be called.
+    #[cfg(test)]
+    pub(super) fn is_asleep(&self) -> bool {
+        let state = self.lock_anyway();
+        state.is_asleep && !state.is_called
+    }
+
     /// Has the thread look at its deadlines: the clock has moved.
     pub(super) fn poke(&self) {
         self.call(self.lock_anyway());

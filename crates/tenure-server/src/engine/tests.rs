@@ -17,6 +17,7 @@ use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
 use tenure_store::{CommitError, Memory, Reader, Store};
 
 use super::clock::ManualClock;
+use super::desk::Desk;
 use super::{Engine, Released, Renewed};
 
 /// 2026-11-15 12:00 UTC.
@@ -93,12 +94,21 @@ impl Bench {
 
     /// Comes back when so many wait for the batch after the one that is being written.
     async fn until_deciding(&self, commands: usize) {
-        let decided = async {
-            while self.engine.0.desk.waiting() < commands {
+        self.until_desk(|desk| desk.waiting() >= commands).await;
+    }
+
+    /// Comes back when the engine's thread waits to be called.
+    async fn until_asleep(&self) {
+        self.until_desk(Desk::is_asleep).await;
+    }
+
+    async fn until_desk(&self, is_so: impl Fn(&Desk) -> bool) {
+        let comes_to_that = async {
+            while !is_so(&self.engine.0.desk) {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, decided).await.expect("it comes to that");
+        tokio::time::timeout(PATIENCE, comes_to_that).await.expect("it comes to that");
     }
 
     /// Comes back when so many wait in line.

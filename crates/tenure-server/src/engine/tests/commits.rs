@@ -182,6 +182,7 @@ async fn a_request_that_is_alone_writes_itself_and_many_are_written_by_the_threa
     busy.await.unwrap();
     // Where there were many, a few that come alone say nothing.
     for n in 0..LONE_BATCHES {
+        bench.until_asleep().await;
         ask(100 + n).await.unwrap().unwrap().unwrap();
         assert!(gate.state.lock().unwrap().is_by_thread, "{n} after the crowd");
     }
