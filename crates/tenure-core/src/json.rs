@@ -21,7 +21,7 @@ impl<'a> Object<'a> {
 
     /// A member whose value is written by `write`. The name must need no escaping.
     #[inline]
-    pub fn member(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
+    fn member(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
         self.to.push(self.separator);
         self.separator = b',';
         self.to.push(b'"');
@@ -41,8 +41,14 @@ impl<'a> Object<'a> {
     /// A member that is a text.
     #[inline]
     pub fn text<'v>(&mut self, name: &'static str, value: impl Into<Option<&'v str>>) {
+        self.text_by(name, value, |value, to| to.extend_from_slice(value.as_bytes()));
+    }
+
+    /// A member that is a text, appended by `write`.
+    #[inline]
+    pub fn text_by<T>(&mut self, name: &'static str, value: impl Into<Option<T>>, write: impl FnOnce(T, &mut Vec<u8>)) {
         if let Some(value) = value.into() {
-            self.member(name, |to| text(to, |to| to.extend_from_slice(value.as_bytes())));
+            self.member(name, |to| text(to, |to| write(value, to)));
         }
     }
 
@@ -86,7 +92,7 @@ pub fn number(to: &mut Vec<u8>, value: u64) {
 
 /// A text as JSON has it; `write` appends it as it is. What needs escaping is rare and found afterwards.
 #[inline]
-pub fn text(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+fn text(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     to.push(b'"');
     let start = to.len();
     write(to);

@@ -135,14 +135,12 @@ impl Resource {
         let Some(name) = name.strip_suffix(END) else { return say("**") };
         let mut segments = name.split(END);
         say(segments.next().unwrap_or_default());
-        let mut is_whole = true;
         for segment in segments {
-            is_whole = false;
             say("/");
             say(segment);
         }
         // An intent without a scope segment is the whole intent.
-        if is_whole && kind == "intent" {
+        if kind == "intent" && !name.contains(END) {
             say("/*");
         }
     }

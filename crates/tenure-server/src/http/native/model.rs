@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_core::event::Event;
 use tenure_core::heartbeat::BEATS_PER_TTL;
-use tenure_core::json::{self, Object};
+use tenure_core::json::Object;
 use tenure_core::lease::{End, Lease, Mode};
 use tenure_core::refusal::{Blocker, Conflict};
 use tenure_core::{Holder, LeaseId, Resource, Timestamp, Token, Ttl};
@@ -130,25 +130,19 @@ impl LeaseView<'_> {
     /// Appends it as serde would, only sooner: every acquire and release is answered with one.
     fn write(&self, to: &mut Vec<u8>) {
         let mut object = Object::new(to);
-        let id = |object: &mut Object<'_>, name, id: Option<LeaseId>| {
-            id.into_iter().for_each(|id| object.member(name, |to| json::text(to, |to| id.write(to))));
-        };
-        let time = |object: &mut Object<'_>, name, at: Option<At>| {
-            at.into_iter().for_each(|at| object.member(name, |to| json::text(to, |to| at.write(to))));
-        };
-        id(&mut object, "id", Some(self.id));
+        object.text_by("id", self.id, LeaseId::write);
         object.number("token", self.token.as_u64());
         object.texts("resources", self.resources, Resource::write);
         object.text("holder", self.holder.as_str());
         object.text("mode", self.mode.as_str());
         object.text("status", self.status);
-        time(&mut object, "acquired_at", self.acquired_at);
-        time(&mut object, "expires_at", self.expires_at);
+        object.text_by("acquired_at", self.acquired_at, At::write);
+        object.text_by("expires_at", self.expires_at, At::write);
         object.number("ttl_ms", self.ttl_ms);
         object.number("renew_after_ms", self.renew_after_ms);
-        time(&mut object, "server_time", Some(self.server_time));
-        id(&mut object, "within", self.within);
-        time(&mut object, "ended_at", self.ended_at);
+        object.text_by("server_time", self.server_time, At::write);
+        object.text_by("within", self.within, LeaseId::write);
+        object.text_by("ended_at", self.ended_at, At::write);
         object.text("ended_by", self.ended_by.map(Holder::as_str));
         object.text("note", self.note);
         object.raw("metadata", self.metadata);
