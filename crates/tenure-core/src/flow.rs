@@ -155,10 +155,35 @@ pub(crate) struct Live {
     pub(crate) by_reference: HashMap<Arc<str>, TaskId>,
     /// How many tasks still have something coming: they are not over, or what follows them was not looked at yet.
     pub(crate) open: usize,
-    /// The same, of the present round of each loop.
-    pub(crate) open_in: HashMap<TaskId, usize>,
+    /// Its loops, by their tasks.
+    pub(crate) loops: HashMap<TaskId, LiveLoop>,
     /// Those that wait for others, each with how many of them it need not look at again.
     pub(crate) joins: Vec<(TaskId, usize)>,
+}
+
+/// A loop while its run is in memory: what could be worked out anew from its task and the tasks of its rounds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LiveLoop {
+    /// How many tasks of the present round still have something coming.
+    pub(crate) open: usize,
+    /// The present round.
+    pub(crate) iteration: u32,
+    /// The tasks of that round.
+    pub(crate) tasks: Vec<TaskId>,
+    /// Its list, item by item.
+    pub(crate) items: Option<Arc<[Json]>>,
+    /// Where the rounds begin in the output of its task, once that was written.
+    pub(crate) rounds_at: Option<usize>,
+}
+
+impl LiveLoop {
+    /// Makes a round the present one.
+    pub(crate) fn enter(&mut self, iteration: u32) {
+        if iteration != self.iteration {
+            self.iteration = iteration;
+            self.tasks.clear();
+        }
+    }
 }
 
 impl Flow {

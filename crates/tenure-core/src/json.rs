@@ -112,6 +112,26 @@ fn escape(to: &mut Vec<u8>, start: usize) {
     to.extend_from_slice(escaped.unwrap_or_default().as_bytes());
 }
 
+/// How deep a JSON text is nested: 0 for a text or a number, 1 for a flat list.
+pub fn depth(text: &str) -> usize {
+    let (mut now, mut deepest) = (0usize, 0);
+    let (mut in_string, mut is_escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                now += 1;
+                deepest = deepest.max(now);
+            }
+            b'}' | b']' if !in_string => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +172,14 @@ mod tests {
             written,
             r#"{"least":0,"most":18446744073709551615,"text":"","none":[],"two":["a","\""],"raw":[null]}"#
         );
+    }
+
+    #[test]
+    fn the_depth_counts_brackets_outside_of_texts() {
+        for (text, deep) in
+            [("1", 0), ("{}", 1), (r#"{"a":[{}],"b":1}"#, 3), (r#"["[[\"[{", []]"#, 2), (r#"["\\", [[]]]"#, 3)]
+        {
+            assert_eq!(depth(text), deep, "{text}");
+        }
     }
 }

@@ -101,6 +101,9 @@ pub const RETRY_DELAY_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 const _: () = assert!(WORKFLOW_STEPS_MAX <= PORTFOLIO_MEMBERS_MAX && WORKFLOW_STEPS_MAX <= DEPENDENCIES_MAX);
 /// A task's input or output, and a workflow's: beyond it is a file, and belongs into a store of files.
 pub const PAYLOAD_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// How deep a task's input or output, and a workflow's, is nested: readers of JSON stop at 127, and what records and answers put
+/// around it must still be read.
+pub const PAYLOAD_DEPTH_MAX: usize = 100;
 /// What a workflow's variables take together.
 pub const VARIABLES_BYTES_MAX: usize = 256 * 1024;
 /// Expressions inside expressions.
@@ -113,6 +116,8 @@ pub const FLOW_DEPTH_MAX: u32 = 32;
 pub const STEPS_PER_PLAN_MAX: usize = 5_000;
 /// How many steps one command may set off before others have their turn; the rest follows at once.
 pub const STEPS_PER_TURN_MAX: usize = 1_000;
+/// Reading and writing so much of payloads takes about as long as a step, and counts as one.
+pub const BYTES_PER_STEP: usize = 1_024;
 /// Lines a worker may leave with one update.
 pub const LOGS_PER_UPDATE_MAX: usize = 10;
 /// Lines that are kept of one task, the latest.

@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 
 pub use self::rules::{Defaults, Policy, RateLimit, TaskDef, TaskRules};
 use crate::id::{FlowId, TaskId};
+use crate::limits::NAME_BYTES_MAX;
 use crate::{Holder, Timestamp, Token};
 
 /// A JSON document that is passed on as it came; shared, because a task, its record and its answer all carry it.
@@ -44,6 +45,15 @@ pub fn to_json(value: &serde_json::Value) -> Json {
 /// The value of this document.
 pub fn to_value(json: &RawValue) -> serde_json::Value {
     serde_json::from_str(json.get()).unwrap_or_default()
+}
+
+/// Why a text cannot name a task, a workflow or a step.
+pub fn bad_name(name: &str) -> Option<String> {
+    if name.trim().is_empty() {
+        return Some("is missing, empty or not a text".to_owned());
+    }
+    let is_bad = name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) || name.trim() != name;
+    is_bad.then(|| format!("has at most {NAME_BYTES_MAX} bytes, no control characters and no blanks around it"))
 }
 
 /// Where a task stands. The words are those that workflows are written with: a template can ask for them.

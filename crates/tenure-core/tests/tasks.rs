@@ -1,6 +1,8 @@
 //! The rules of tasks and workflows, one by one, each with the number it has in the design.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that panics has failed")]
 
+#[path = "tasks/bounds.rs"]
+mod bounds;
 #[path = "tasks/control.rs"]
 mod control;
 #[path = "tasks/graphs.rs"]
@@ -157,12 +159,17 @@ fn t2_a_held_task_takes_no_word_from_another_worker() {
     let with = |token| tenure_core::task::command::Update {
         task: task.task.id,
         by: None,
+        nameless_may_hold: true,
         token: Some(token),
         act: end(Status::Completed, json!({})),
         logs: vec![],
         next: None,
     };
     assert_eq!(shop.apply(with(task.task.id.token())).outcome, Outcome::Late, "a token leaves no doubt");
+    let as_another = tenure_core::task::command::Update { by: Some(shop::holder("w2")), ..with(token(&task)) };
+    assert_eq!(shop.apply(as_another).outcome, Outcome::Late, "a token that another read somewhere");
+    let keyed = tenure_core::task::command::Update { nameless_may_hold: false, ..with(token(&task)) };
+    assert_eq!(shop.apply(keyed).outcome, Outcome::Late, "where names are bound to keys, no name is nobody's");
     assert_eq!(shop.apply(with(token(&task))).outcome, Outcome::Taken);
 }
 

@@ -261,6 +261,8 @@ pub enum Steer {
     Terminate {
         /// Why.
         reason: Option<Box<str>>,
+        /// Whether that is a failure, for which its workflow may want another one started.
+        as_failure: bool,
     },
     /// Schedule nothing new.
     Pause,

@@ -12,7 +12,8 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::limits::{PAYLOAD_BYTES_MAX, TEMPLATE_DEPTH_MAX};
+use crate::json::depth;
+use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX, TEMPLATE_DEPTH_MAX};
 use crate::task::{Json, raw};
 
 /// What expressions are looked up in.
@@ -32,10 +33,16 @@ pub struct Template {
     constant: Option<Json>,
 }
 
-/// The result is larger than a payload may be.
+/// The result is no payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the input made from the template is larger than {PAYLOAD_BYTES_MAX} bytes")]
-pub struct TooLarge;
+pub enum Unfit {
+    /// It has too many bytes.
+    #[error("the input made from the template is larger than {PAYLOAD_BYTES_MAX} bytes")]
+    TooLarge,
+    /// It is nested too deep.
+    #[error("the input made from the template is nested deeper than {PAYLOAD_DEPTH_MAX}")]
+    TooDeep,
+}
 
 impl From<Value> for Template {
     fn from(value: Value) -> Template {
@@ -63,16 +70,19 @@ impl Template {
     }
 
     /// The document with everything filled in.
-    pub fn fill(&self, scope: &dyn Scope) -> Result<Json, TooLarge> {
+    pub fn fill(&self, scope: &dyn Scope) -> Result<Json, Unfit> {
         match &self.constant {
             Some(constant) => Ok(constant.clone()),
-            None => fill(&self.value, scope).map(|value| raw(value.to_string())),
+            None => {
+                let text = fill(&self.value, scope)?.to_string();
+                if depth(&text) > PAYLOAD_DEPTH_MAX { Err(Unfit::TooDeep) } else { Ok(raw(text)) }
+            }
         }
     }
 }
 
 /// Fills a value in.
-pub fn fill(value: &Value, scope: &dyn Scope) -> Result<Value, TooLarge> {
+pub fn fill(value: &Value, scope: &dyn Scope) -> Result<Value, Unfit> {
     let filler = Filler { scope, seen: RefCell::default(), left: Cell::new(PAYLOAD_BYTES_MAX) };
     filler.fill(value)
 }
@@ -94,7 +104,7 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    fn fill(&self, value: &Value) -> Result<Value, TooLarge> {
+    fn fill(&self, value: &Value) -> Result<Value, Unfit> {
         Ok(match value {
             Value::String(text) => self.text(text, 0)?,
             Value::Array(items) => Value::Array(items.iter().map(|item| self.fill(item)).collect::<Result<_, _>>()?),
@@ -106,7 +116,7 @@ impl Filler<'_> {
         })
     }
 
-    fn text(&self, text: &str, depth: usize) -> Result<Value, TooLarge> {
+    fn text(&self, text: &str, depth: usize) -> Result<Value, Unfit> {
         let mut filled = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -133,7 +143,7 @@ impl Filler<'_> {
         Ok(Value::String(filled))
     }
 
-    fn expression(&self, inner: &str, depth: usize) -> Result<Value, TooLarge> {
+    fn expression(&self, inner: &str, depth: usize) -> Result<Value, Unfit> {
         if depth > TEMPLATE_DEPTH_MAX {
             return Ok(Value::Null);
         }
@@ -146,7 +156,7 @@ impl Filler<'_> {
         }
     }
 
-    fn look_up(&self, path: &str) -> Result<Value, TooLarge> {
+    fn look_up(&self, path: &str) -> Result<Value, Unfit> {
         let path = path.trim();
         if path.is_empty() {
             return Ok(Value::String(String::new()));
@@ -172,8 +182,8 @@ impl Filler<'_> {
         seen.entry(key).or_insert_with(|| look().map(Rc::new)).clone()
     }
 
-    fn spend(&self, bytes: usize) -> Result<(), TooLarge> {
-        let left = self.left.get().checked_sub(bytes).ok_or(TooLarge)?;
+    fn spend(&self, bytes: usize) -> Result<(), Unfit> {
+        let left = self.left.get().checked_sub(bytes).ok_or(Unfit::TooLarge)?;
         self.left.set(left);
         Ok(())
     }
@@ -341,7 +351,7 @@ mod tests {
     #[test]
     fn what_grows_too_large_or_nests_too_deep_ends() {
         let scope = Documents(json!({ "a": { "output": "x".repeat(PAYLOAD_BYTES_MAX / 2) } }));
-        assert_eq!(fill(&json!(["${a.output}", "${a.output}", "${a.output}"]), &scope), Err(TooLarge));
+        assert_eq!(fill(&json!(["${a.output}", "${a.output}", "${a.output}"]), &scope), Err(Unfit::TooLarge));
         let deep = format!("{}a{}", "${".repeat(10_000), "}".repeat(10_000));
         assert_eq!(fill(&json!(deep), &scope), Ok(Value::Null));
     }

@@ -20,6 +20,7 @@ mod start;
 mod subflow;
 mod wait;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::change::{Change, FlowKey, Record};
 use crate::flow::{Flow, FlowDef, Plan, PlanId};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::deadlines::Due;
+use crate::ledger::flow::schedule::Round;
 use crate::ledger::{Ledger, Turn};
 use crate::task::{Status, Task};
 
@@ -49,6 +51,8 @@ pub(crate) struct Flows {
     lives: HashMap<FlowId, u32>,
     /// When to go on with what was too much for one turn.
     pub(crate) goes_on_at: Option<crate::Timestamp>,
+    /// The bytes of payloads that were read and written since that was last asked.
+    spent: Cell<usize>,
 }
 
 impl Flows {
@@ -62,6 +66,11 @@ impl Flows {
 
     fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
         self.all.get_mut(&id).map(|flow| &mut **flow)
+    }
+
+    /// Counts work that grows with payloads: a turn has a bound on it.
+    fn spend(&self, bytes: usize) {
+        self.spent.set(self.spent.get().saturating_add(bytes));
     }
 
     /// Definitions changed: the next run of each workflow copies them anew.
@@ -132,10 +141,15 @@ impl Ledger {
         live.tasks.push(task.id);
         live.by_reference.extend(base.map(|base| (base, task.id)));
         live.by_reference.insert(task.reference.clone(), task.id);
+        if let Some(round) = Round::of(task) {
+            let around = live.loops.entry(round.parent).or_default();
+            around.enter(round.iteration);
+            around.tasks.push(task.id);
+        }
         if !task.executed && !task.retried {
             live.open += 1;
             if let Some(parent) = task.parent() {
-                *live.open_in.entry(parent).or_default() += 1;
+                live.loops.entry(parent).or_default().open += 1;
             }
             if is_join && !task.status.is_over() {
                 live.joins.push((task.id, 0));

@@ -22,13 +22,13 @@ use crate::id::TaskId;
 use crate::lease::{End, Lease};
 use crate::ledger::keep::Cause;
 use crate::ledger::{Ledger, Turn};
-use crate::limits::TASK_REASON_CHARS_MAX;
+use crate::limits::{PAYLOAD_DEPTH_MAX, TASK_REASON_CHARS_MAX};
 use crate::task::command::{QueueName, TaskView};
 use crate::task::{Json, Status, Task, TaskDef, TaskRules, raw};
-use crate::{Resource, Timestamp, Token};
+use crate::{Resource, Timestamp, Token, json};
 
-/// The queue of what the server itself evaluates. No step can have this name: it has a blank.
-pub const EVALUATOR_QUEUE: &str = "tenure evaluator";
+/// The queue of what the server itself evaluates. No task can have this name: it begins with a blank.
+pub const EVALUATOR_QUEUE: &str = " evaluator";
 
 /// All tasks whose runs go on.
 #[derive(Default)]
@@ -62,6 +62,17 @@ pub(crate) struct Ends {
 impl Ends {
     pub(crate) fn with(status: Status, reason: impl Into<Box<str>>) -> Ends {
         Ends { status, output: None, reason: Some(reason.into()) }
+    }
+
+    /// Outputs put together from outputs can become too deep to be read: that is a failure, not a silent `null`.
+    fn readable(self) -> Ends {
+        match &self.output {
+            Some(output) if json::depth(output.get()) > PAYLOAD_DEPTH_MAX => {
+                let reason = format!("its output is nested deeper than {PAYLOAD_DEPTH_MAX}");
+                Ends::with(Status::FailedWithTerminalError, reason)
+            }
+            _ => self,
+        }
     }
 }
 
@@ -138,6 +149,7 @@ impl Ledger {
 
     /// Ends a task: its lease, its place in the queue, its timers. What follows is looked at afterwards.
     pub(crate) fn end_task(&mut self, turn: &mut Turn<'_>, id: TaskId, ends: Ends) {
+        let ends = ends.readable();
         let Some(task) = self.tasks.all.get(&id).filter(|task| !task.status.is_over()) else { return };
         let (was_queued, token, queue) = (task.is_queued, task.token, queue_of(task));
         if was_queued {

@@ -78,7 +78,9 @@ pub struct Update {
     pub task: TaskId,
     /// Who says so, if it says its name.
     pub by: Option<Holder>,
-    /// The lease it relies on, if it can say so: then there is no doubt whose word it is.
+    /// Whether who says no name can be the holder: not where a key says which names may be used.
+    pub nameless_may_hold: bool,
+    /// The lease it relies on, if it can say so: then there is no doubt which attempt it is about.
     pub token: Option<Token>,
     /// What.
     pub act: Act,

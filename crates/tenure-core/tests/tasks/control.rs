@@ -8,7 +8,7 @@ use tenure_core::id::TaskId;
 use tenure_core::task::Status;
 use tenure_core::task::command::{Outcome, TaskView};
 
-use crate::operators::follow;
+use crate::operators::{follow, shop};
 use crate::shop::{Shop, line, plan, step, work};
 
 fn three() -> Shop {
@@ -41,7 +41,7 @@ fn a_terminated_run_takes_its_tasks_away_from_their_workers() {
     let mut shop = three();
     let flow = shop.start("wf", json!({}));
     let a = shop.poll("a", "w").unwrap();
-    shop.control(flow, Steer::Terminate { reason: Some("enough".into()) }).unwrap();
+    shop.control(flow, Steer::Terminate { reason: Some("enough".into()), as_failure: false }).unwrap();
     let archived = shop.archived(flow);
     assert_eq!((archived.flow.status, archived.flow.reason.as_deref()), (FlowStatus::Terminated, Some("enough")));
     assert_eq!(archived.tasks[0].status, Status::Canceled);
@@ -185,7 +185,7 @@ fn what_was_done_while_a_run_was_paused_counts_when_it_is_retried_after_its_end(
     let flow = shop.start("wf", json!({}));
     shop.control(flow, Steer::Pause).unwrap();
     done(&mut shop, "b", "w1");
-    shop.control(flow, Steer::Terminate { reason: None }).unwrap();
+    shop.control(flow, Steer::Terminate { reason: None, as_failure: false }).unwrap();
     shop.again(flow, Again::Retry).unwrap();
     for name in ["a", "c", "d"] {
         done(&mut shop, name, "w2");
@@ -226,4 +226,18 @@ fn a_rerun_from_a_fork_that_is_worked_out_while_running_works_it_out_anew_and_on
     let archived = shop.archived(flow);
     let names: Vec<_> = archived.tasks.iter().map(|task| &*task.reference).collect();
     assert_eq!((archived.flow.status, names), (FlowStatus::Completed, vec!["f", "c", "j", "d"]));
+}
+
+#[test]
+fn a_rerun_with_another_input_does_what_that_input_says() {
+    let mut shop = shop();
+    let set = step("v", Op::SetVariable, json!({ "n": "${workflow.input.n}" }));
+    shop.define(line("wf", vec![set, step("o", Op::SetVariable, json!({ "seen": "${v.output.n}" }))]));
+    let flow = shop.start("wf", json!({ "n": 1 }));
+    let from = shop.archived(flow).tasks[0].id;
+    let input = Some(tenure_core::task::to_json(&json!({ "n": 9 })));
+    shop.again(flow, Again::Rerun { task: Some(from), task_input: input, input: None, correlation: None }).unwrap();
+    let tasks = shop.archived(flow).tasks;
+    assert_eq!((tasks[0].input.get(), tasks[0].output.get()), (r#"{"n":9}"#, r#"{"n":9}"#));
+    assert_eq!(tasks[1].output.get(), r#"{"seen":9}"#);
 }

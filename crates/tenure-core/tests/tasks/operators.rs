@@ -1,7 +1,7 @@
 //! T5: choices, forks, joins, workflows inside workflows, waits and ends.
 
 use serde_json::{Value, json};
-use tenure_core::flow::command::Answer;
+use tenure_core::flow::command::{Answer, Steer};
 use tenure_core::flow::{Branch, Choice, FlowStatus, Op, Step, SubFlow};
 use tenure_core::task::Status;
 
@@ -153,7 +153,7 @@ fn t5_the_end_of_the_outer_workflow_ends_the_inner_one_and_its_failure_fails_the
     shop.define(line("outer", vec![step("s", sub("inner"), json!({}))]));
     let flow = shop.start("outer", json!({}));
     let child = shop.view(flow).tasks[0].task.child().unwrap();
-    shop.control(flow, tenure_core::flow::command::Steer::Terminate { reason: None }).unwrap();
+    shop.control(flow, Steer::Terminate { reason: None, as_failure: false }).unwrap();
     assert_eq!(shop.status(child), FlowStatus::Terminated);
     let flow = shop.start("outer", json!({}));
     let a = shop.poll("a", "w").unwrap();
@@ -185,9 +185,11 @@ fn waits_end_by_their_time_or_by_an_update() {
     shop.update_step(flow, "s", end(Status::Completed, json!({ "who": "ops" }))).expect("it waits");
     shop.update_step(flow, "h", end(Status::Completed, json!({}))).expect("it waits");
     assert_eq!(shop.status(flow), FlowStatus::Completed);
-    shop.define(line("bad", vec![step("t", Op::Wait, json!({ "duration": "soon" }))]));
-    let bad = shop.start("bad", json!({}));
-    assert_eq!(shop.status(bad), FlowStatus::Failed);
+    for duration in [json!("soon"), json!(1), json!({})] {
+        shop.define(line("bad", vec![step("t", Op::Wait, json!({ "duration": duration }))]));
+        let bad = shop.start("bad", json!({}));
+        assert_eq!(shop.status(bad), FlowStatus::Failed, "{duration}");
+    }
 }
 
 #[test]
@@ -227,4 +229,24 @@ fn a_failed_run_starts_what_its_workflow_wants_started_then() {
     assert_eq!(shop.output(flow)["conductor.failure_workflow"], c.task.flow.to_string());
     let input: Value = serde_json::from_str(shop.view(c.task.flow).flow.input.get()).unwrap();
     assert_eq!((&input["x"], &input["workflowId"]), (&json!(1), &json!(flow.to_string())));
+    let failed = &input["failedWorkflow"];
+    assert_eq!((&failed["status"], &failed["input"]), (&json!("FAILED"), &json!({ "x": 1 })));
+}
+
+#[test]
+fn what_somebody_ends_is_no_failure_unless_they_say_so() {
+    let mut shop = shop();
+    shop.define(line("cleanup", vec![work("c")]));
+    let mut plan = line("wf", vec![work("a")]);
+    plan.on_failure = Some(("cleanup".into(), None));
+    shop.define(plan);
+    for (as_failure, is_cleaned_up) in [(false, false), (true, true)] {
+        let flow = shop.start("wf", json!({}));
+        shop.control(flow, Steer::Terminate { reason: None, as_failure }).unwrap();
+        assert_eq!(shop.status(flow), FlowStatus::Terminated);
+        assert_eq!(shop.poll("c", "w").is_some(), is_cleaned_up);
+    }
+    let flow = shop.start("wf", json!({}));
+    shop.control(flow, Steer::Remove).unwrap();
+    assert!(shop.poll("c", "w").is_none());
 }

@@ -120,7 +120,7 @@ impl Shop {
     pub fn update_and_next(&mut self, task: TaskId, worker: &str, act: Act, next: bool) -> Updated {
         let next = next.then(|| claimant(worker));
         let by = (!worker.is_empty()).then(|| holder(worker));
-        self.apply(Update { task, by, token: None, act, logs: vec![], next })
+        self.apply(Update { task, by, nameless_may_hold: true, token: None, act, logs: vec![], next })
     }
 
     pub fn done(&mut self, task: TaskId, worker: &str) -> Outcome {

@@ -85,6 +85,11 @@ impl Caller {
         }
     }
 
+    /// Whether a key was shown, where there are any.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Whether an administrator shows its key. Where there are no keys, nobody does.
     pub(crate) fn is_admin(&self) -> bool {
         self.key.as_ref().is_some_and(|key| key.role == Role::Admin)

@@ -22,7 +22,7 @@ mod token;
 mod workflows;
 
 use axum::Router;
-use axum::http::Uri;
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
 
@@ -36,7 +36,9 @@ pub(crate) fn routes() -> Router<App> {
         .merge(task_routes())
         .merge(metadata_routes())
         .merge(workflow_routes())
+        .route("/api", any(not_found))
         .route("/api/{*rest}", any(not_found))
+        .method_not_allowed_fallback(method_not_allowed)
 }
 
 fn task_routes() -> Router<App> {
@@ -97,6 +99,13 @@ fn workflow_routes() -> Router<App> {
         .route("/api/workflow/{id}/resetcallbacks", post(control::reset_callbacks))
         .route("/api/workflow/{name}/correlated/{correlation}", get(search::correlated))
         .route("/api/workflow/{name}/correlated", post(search::correlated_many))
+}
+
+/// Something is here, but not for this method.
+async fn method_not_allowed(method: Method, uri: Uri) -> Fault {
+    let (method, path): (String, String) = (method.as_str().chars().take(20).collect(), uri.path().to_owned());
+    let message = format!("{path} does not take {method}; the header Allow says what it takes");
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 /// Nothing of this API is here.

@@ -168,3 +168,27 @@ async fn a_client_that_signs_in_gets_its_key_as_its_token_and_works_under_its_ow
     assert_eq!(server.send(signed(poll("somebody-else"))).await.status, 403, "a worker is one of the key's names");
     assert_eq!(server.send(poll("solo")).await.status, 401, "without a key nobody comes in");
 }
+
+#[tokio::test]
+async fn a_task_that_a_worker_holds_takes_no_word_from_a_key_without_its_name() {
+    let keyed = keyed().await;
+    let server = &keyed.server;
+    let flow = json!([{ "name": "wf", "tasks": [{ "name": "a", "taskReferenceName": "a" }] }]);
+    server.send(with(&keyed.admin, Request::new("PUT", "/api/metadata/workflow").json(&flow))).await;
+    server.send(with(&keyed.admin, Request::new("POST", "/api/workflow").json(&json!({ "name": "wf" })))).await;
+    let poll = Request::new("GET", "/api/tasks/poll/batch/a?workerid=ci-1&timeout=0");
+    let task = server.send(with(&keyed.agent, poll)).await.json()[0].clone();
+    let word = |more: serde_json::Value| {
+        let mut body = json!({ "taskId": task["taskId"], "workflowInstanceId": "x", "status": "COMPLETED" });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        Request::new("POST", "/api/tasks").json(&body)
+    };
+    let others = [json!({}), json!({ "token": task["token"] }), json!({ "workerId": "solo", "token": task["token"] })];
+    for said in others {
+        let answer = server.send(with(&keyed.solo, word(said.clone()))).await;
+        assert_eq!(answer.header("tenure-lease"), Some("lost; reason=task_held"), "{said}");
+    }
+    assert_eq!(server.send(with(&keyed.solo, word(json!({ "workerId": "ci-1" })))).await.status, 403);
+    let answer = server.send(with(&keyed.agent, word(json!({ "workerId": "ci-1" })))).await;
+    assert_eq!((answer.status, answer.header("tenure-lease")), (200, None));
+}

@@ -299,6 +299,9 @@ async fn requests_of_any_wrong_shape_are_refused_in_the_shape_of_this_api() {
         step(json!({ "type": 7 })),
         step(json!({ "inputParameters": [] })),
         step(json!({ "startDelay": -1 })),
+        step(json!({ "retryCount": 1_000 })),
+        step(json!({ "name": " evaluator" })),
+        step(json!({ "inputParameters": nested(101) })),
         step(json!({ "taskReferenceName": "" })),
         json!({ "name": "x", "tasks": [{ "name": "y", "taskReferenceName": "y" }, { "name": "y", "taskReferenceName": "y" }] }),
         json!({ "name": "x", "timeoutPolicy": "NEVER", "tasks": [{ "name": "y", "taskReferenceName": "y" }] }),
@@ -330,6 +333,7 @@ async fn requests_of_any_wrong_shape_are_refused_in_the_shape_of_this_api() {
         "/api/workflow/nobody",
         "/api/metadata/workflow/nobody",
         "/api/metadata/taskdefs/nobody",
+        "/api",
         "/api/nobody",
         "/api/tasks/nobody/log",
     ] {
@@ -340,8 +344,78 @@ async fn requests_of_any_wrong_shape_are_refused_in_the_shape_of_this_api() {
         let answer = server.get(path).await;
         assert_eq!((answer.status, &answer.json()["status"]), (400, &json!(400)), "{path}");
     }
+    for (method, path) in [("PUT", "/api/tasks"), ("PATCH", "/api/workflow/x"), ("FOO", "/api/metadata/taskdefs")] {
+        let answer = server.send(Request::new(method, path)).await;
+        assert_eq!((answer.status, &answer.json()["status"]), (405, &json!(405)), "{method} {path}");
+        assert!(answer.json()["message"].is_string() && answer.header("allow").is_some(), "{method} {path}");
+    }
     let raw = server
         .send(Request::new("POST", "/api/tasks").header("content-type", "application/json").body("{\"a\":"))
         .await;
     assert_eq!(raw.status, 400);
+}
+
+/// An object in an object, so many times.
+fn nested(deep: usize) -> Value {
+    (1..deep).fold(json!({}), |inside, _| json!({ "a": inside }))
+}
+
+#[tokio::test]
+async fn an_output_that_could_not_be_read_back_is_refused_and_the_task_stays_held() {
+    let server = Server::start().await;
+    let flow = server.one_task("a", json!({})).await;
+    let task = server.poll("a", "w1").await;
+    let ids = format!(r#""taskId":{},"workflowInstanceId":{}"#, task["taskId"], task["workflowInstanceId"]);
+    let deep = |levels: usize| format!("{}{}", r#"{"a":"#.repeat(levels), "1".to_owned() + &"}".repeat(levels));
+    let unreadable = [r#"{"a":1e999,"b":1}"#.to_owned(), r#"{"a":"\ud800"}"#.to_owned(), deep(101), deep(1_005)];
+    for output in unreadable {
+        let body = format!(r#"{{{ids},"status":"COMPLETED","workerId":"w1","outputData":{output}}}"#);
+        let answer = server.send(Request::new("POST", "/api/tasks").body(body)).await;
+        let said = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.status == 400 && said.starts_with("outputData"), "{output:.40}: {answer:?}");
+    }
+    let body = format!(r#"{{{ids},"status":"COMPLETED","workerId":"w1","outputData":{}}}"#, deep(100));
+    assert_eq!(server.send(Request::new("POST", "/api/tasks").body(body)).await.status, 200);
+    let seen = server.get(&format!("/api/workflow/{flow}")).await.json();
+    assert_eq!(seen["status"], "COMPLETED");
+    assert!(seen["tasks"][0]["outputData"]["a"]["a"].is_object(), "{seen}");
+    let start = json!({ "name": "wf", "input": nested(101) });
+    assert_eq!(server.post("/api/workflow", start).await.status, 400);
+}
+
+#[tokio::test]
+async fn questions_to_the_servers_evaluator_cannot_be_polled_from_outside() {
+    let server = Server::start().await;
+    for name in ["%20evaluator", "evaluator%20", "%20"] {
+        let answer = server.get(&format!("/api/tasks/poll/batch/{name}?count=10&timeout=0")).await;
+        assert_eq!((answer.status, &answer.json()["status"]), (400, &json!(400)), "{name}");
+    }
+    assert_eq!(server.get("/api/tasks/poll/batch/tenure%20evaluator?timeout=0").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn one_document_that_is_no_workflow_does_not_take_the_others_with_it() {
+    let server = Server::start().await;
+    let good = json!({ "name": "good", "tasks": [{ "name": "a", "taskReferenceName": "a" }] });
+    let put = |body: Value| server.send(Request::new("PUT", "/api/metadata/workflow").json(&body));
+    let answer = put(json!([good, { "name": "bad" }])).await.json();
+    assert_eq!(answer["bulkSuccessfulResults"], json!(["good"]));
+    assert!(answer["bulkErrorResults"]["bad"].as_str().is_some_and(|why| why.contains("tasks")), "{answer}");
+    assert_eq!(put(json!([{ "name": "bad" }])).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_terminated_run_starts_its_failure_workflow_only_if_asked_to() {
+    let server = Server::start().await;
+    let step = json!([{ "name": "a", "taskReferenceName": "a" }]);
+    let flows =
+        json!([{ "name": "clean", "tasks": step }, { "name": "wf", "tasks": step, "failureWorkflow": "clean" }]);
+    server.send(Request::new("PUT", "/api/metadata/workflow").json(&flows)).await;
+    for (query, is_started) in [("", false), ("?triggerFailureWorkflow=true", true)] {
+        let flow = String::from_utf8(server.post("/api/workflow", json!({ "name": "wf" })).await.body).unwrap();
+        server.send(Request::new("DELETE", &format!("/api/workflow/{flow}{query}"))).await;
+        let seen = server.get(&format!("/api/workflow/{flow}")).await.json();
+        assert_eq!(seen["status"], "TERMINATED");
+        assert_eq!(seen["output"].get("conductor.failure_workflow").is_some(), is_started, "{query}");
+    }
 }

@@ -78,8 +78,15 @@ fn completed() -> Act {
 
 async fn say(fleet: &Fleet, worker: &Holder, task: &TaskView, act: Act) -> Outcome {
     let ends = matches!(act, Act::End { .. });
-    let update =
-        Update { task: task.task.id, by: Some(worker.clone()), token: task.task.token, act, logs: vec![], next: None };
+    let update = Update {
+        task: task.task.id,
+        by: Some(worker.clone()),
+        nameless_may_hold: true,
+        token: task.task.token,
+        act,
+        logs: vec![],
+        next: None,
+    };
     let outcome = fleet.engine.update(update).await.expect("an answer").outcome;
     match outcome {
         Outcome::Taken if ends => fleet.completed.fetch_add(1, Ordering::Relaxed),

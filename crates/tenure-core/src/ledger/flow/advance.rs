@@ -6,18 +6,21 @@ use crate::ledger::deadlines::Due;
 use crate::ledger::flow::end::FlowEnds;
 use crate::ledger::flow::schedule::{Round, jitter};
 use crate::ledger::{Ledger, Turn};
-use crate::limits::STEPS_PER_TURN_MAX;
+use crate::limits::{BYTES_PER_STEP, STEPS_PER_TURN_MAX};
 use crate::task::{Status, Task};
 
 impl Ledger {
     /// Looks at every task that is over. What is too much for one turn goes on in the next.
     pub(crate) fn follow_up(&mut self, turn: &mut Turn<'_>) {
-        for _ in 0..STEPS_PER_TURN_MAX {
+        let mut left = STEPS_PER_TURN_MAX;
+        while left > 0 {
             let Some(id) = self.tasks.over.pop_front() else {
                 self.flows.goes_on_at = None;
                 return;
             };
             self.look_after(turn, id);
+            let step = 1 + self.flows.spent.take() / BYTES_PER_STEP;
+            left = left.saturating_sub(step);
         }
         if !self.tasks.over.is_empty() {
             let at = turn.now().plus_ms(1);
@@ -106,8 +109,8 @@ impl Ledger {
     pub(crate) fn count_looked_at(&mut self, flow: FlowId, parent: Option<TaskId>) {
         let Some(flow) = self.flows.get_mut(flow) else { return };
         flow.live.open = flow.live.open.saturating_sub(1);
-        if let Some(open) = parent.and_then(|parent| flow.live.open_in.get_mut(&parent)) {
-            *open = open.saturating_sub(1);
+        if let Some(around) = parent.and_then(|parent| flow.live.loops.get_mut(&parent)) {
+            around.open = around.open.saturating_sub(1);
         }
     }
 
@@ -138,7 +141,7 @@ impl Ledger {
     }
 
     /// The tasks of a run, in their order.
-    pub(crate) fn tasks_of(&self, id: FlowId) -> impl Iterator<Item = &Task> {
+    pub(crate) fn tasks_of(&self, id: FlowId) -> impl DoubleEndedIterator<Item = &Task> {
         let ids = self.flows.get(id).map_or(&[][..], |flow| &flow.live.tasks);
         ids.iter().filter_map(|id| self.tasks.all.get(id).map(|task| &**task))
     }

@@ -181,14 +181,9 @@ impl Ledger {
         let rounds = take_back(&mut archived, start);
         self.go_on(turn, archived, plan);
         for round in rounds {
-            self.enter_round(round.parent, round.iteration);
+            self.enter_round(round.parent, round.iteration, None);
         }
-        self.schedule(turn, id, step, round);
-        if let (Some(input), Some(task)) = (input, self.flows.get(id).and_then(|flow| flow.live.tasks.last().copied()))
-            && let Some(task) = self.tasks.all.get_mut(&task)
-        {
-            task.input = input;
-        }
+        self.schedule_with(turn, id, step, round, input);
         Ok(id)
     }
 }

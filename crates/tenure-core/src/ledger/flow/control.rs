@@ -22,16 +22,16 @@ impl Command for Control {
             return Err(if was_there { FlowRefusal::Archived(id) } else { FlowRefusal::Unknown(id) });
         }
         match self.what {
-            Steer::Terminate { reason } => {
+            Steer::Terminate { reason, as_failure } => {
                 let reason = reason.unwrap_or_else(|| "terminated by a request".into());
-                ledger.end_flow(turn, id, FlowEnds::with(FlowStatus::Terminated, reason));
+                ledger.end_flow(turn, id, FlowEnds { was_wanted: !as_failure, ..FlowEnds::stopped(reason) });
             }
             Steer::Pause => ledger.pause(turn, id),
             Steer::Resume => return ledger.resume(turn, id),
             Steer::Skip { reference, input, output } => return ledger.skip(turn, id, &reference, input, output),
             Steer::ResetCallbacks => ledger.reset_callbacks(turn, id),
             Steer::Remove => {
-                ledger.end_flow(turn, id, FlowEnds::with(FlowStatus::Terminated, "removed by a request"));
+                ledger.end_flow(turn, id, FlowEnds::stopped("removed by a request"));
                 ledger.flows.over.retain(|over| *over != id);
                 let key = ledger.take_out(turn, id).and_then(|taken| taken.flow.key);
                 if let Some(key) = key {

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use crate::change::{Change, Record, RecordKind};
 use crate::event::EventKind;
 use crate::flow::command::{StartFlow, Which};
+use crate::flow::template::Scope;
 use crate::flow::{Archived, Flow, FlowStatus};
 use crate::id::{FlowId, TaskId};
+use crate::ledger::flow::operators::fields;
 use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::flow::start::flow_event;
 use crate::ledger::flow::stripped;
@@ -22,15 +24,22 @@ pub(crate) struct FlowEnds {
     pub(crate) output: Option<Json>,
     /// The task that it failed by.
     pub(crate) failed: Option<TaskId>,
+    /// Whether somebody wanted it to end: that is no failure.
+    pub(crate) was_wanted: bool,
 }
 
 impl FlowEnds {
     pub(crate) fn with(status: FlowStatus, reason: impl Into<Box<str>>) -> FlowEnds {
-        FlowEnds { status, reason: Some(reason.into()), output: None, failed: None }
+        FlowEnds { status, reason: Some(reason.into()), output: None, failed: None, was_wanted: false }
+    }
+
+    /// Nobody wants it any more.
+    pub(crate) fn stopped(reason: impl Into<Box<str>>) -> FlowEnds {
+        FlowEnds { was_wanted: true, ..FlowEnds::with(FlowStatus::Terminated, reason) }
     }
 
     pub(crate) fn completed(output: Option<Json>) -> FlowEnds {
-        FlowEnds { status: FlowStatus::Completed, reason: None, output, failed: None }
+        FlowEnds { status: FlowStatus::Completed, reason: None, output, failed: None, was_wanted: true }
     }
 }
 
@@ -52,7 +61,9 @@ impl Ledger {
         let event = flow_event(EventKind::FlowEnded, turn, flow);
         self.emit(turn, event);
         self.flows.over.push(id);
-        self.start_failure_flow(turn, id, ends.failed);
+        if !ends.was_wanted && ends.status != FlowStatus::Completed {
+            self.start_failure_flow(turn, id, ends.failed);
+        }
         self.tell_parent(turn, id);
     }
 
@@ -67,31 +78,26 @@ impl Ledger {
     /// What comes of a run: what the workflow says, or the output of its last task.
     fn output_of(&self, flow: &Flow) -> Json {
         let Some(template) = &flow.plan.output else {
-            let last = self.tasks_of(flow.id).filter(|task| task.status.is_over()).last();
+            let last = self.tasks_of(flow.id).rfind(|task| task.status.is_over());
             return last.map_or_else(empty_object, |task| task.output.clone());
         };
         let scope = FlowScope { ledger: self, flow, task: None, suffix: String::new() };
-        template.fill(&scope).unwrap_or_else(|too_large| to_json(&json!({ "error": too_large.to_string() })))
+        template.fill(&scope).unwrap_or_else(|unfit| to_json(&json!({ "error": unfit.to_string() })))
     }
 
     /// Starts what the workflow wants started when it fails.
     fn start_failure_flow(&mut self, turn: &mut Turn<'_>, id: FlowId, failed: Option<TaskId>) {
-        let Some(flow) = self.flows.get(id).filter(|flow| flow.status != FlowStatus::Completed) else { return };
+        let Some(flow) = self.flows.get(id) else { return };
         let Some((name, version)) = flow.plan.on_failure.clone() else { return };
-        let mut input = to_value(&flow.input);
-        if let Value::Object(fields) = &mut input {
-            fields.insert("workflowId".into(), id.to_string().into());
-            fields.insert("reason".into(), flow.reason.as_deref().into());
-            fields.insert("failureStatus".into(), flow.status.as_str().into());
-            fields.insert("failureTaskId".into(), failed.map(|task| task.to_string()).into());
-        }
+        let input = self.input_of_failure(flow, failed);
+        let depth = flow.depth + 1;
         let start = StartFlow {
             correlation: flow.correlation.clone(),
             domains: (*flow.domains).clone(),
             priority: flow.priority,
-            ..StartFlow::new(Which::Named(name, version), to_json(&input))
+            ..StartFlow::new(Which::Named(name, version), input)
         };
-        let (field, value) = match self.start_flow(turn, start, None) {
+        let (field, value) = match self.start_flow(turn, start, None, depth) {
             Ok(started) => ("conductor.failure_workflow", started.to_string()),
             Err(refusal) => ("conductor.failure_workflow.refused", refusal.to_string()),
         };
@@ -101,6 +107,21 @@ impl Ledger {
             fields.insert(field.into(), value.into());
             flow.output = to_json(&Value::Object(fields));
         }
+    }
+
+    /// What the run had, and what became of it. A run before it that failed is left out, or it would grow from run to run.
+    fn input_of_failure(&self, flow: &Flow, failed: Option<TaskId>) -> Json {
+        let mut input = fields(to_value(&flow.input));
+        input.remove("failedWorkflow");
+        let scope = FlowScope { ledger: self, flow, task: None, suffix: String::new() };
+        let mut whole = fields(scope.whole("workflow").unwrap_or_default());
+        whole.insert("input".into(), Value::Object(input.clone()));
+        input.insert("workflowId".into(), flow.id.to_string().into());
+        input.insert("reason".into(), flow.reason.as_deref().into());
+        input.insert("failureStatus".into(), flow.status.as_str().into());
+        input.insert("failureTaskId".into(), failed.map(|task| task.to_string()).into());
+        input.insert("failedWorkflow".into(), Value::Object(whole));
+        to_json(&Value::Object(input))
     }
 
     /// Moves runs that are over out of memory; the store keeps them.

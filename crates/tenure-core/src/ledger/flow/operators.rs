@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::command::Command;
@@ -15,7 +16,7 @@ use crate::ledger::keep::Cause;
 use crate::ledger::tasks::{Ends, queue_of};
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{STEPS_PER_PLAN_MAX, VARIABLES_BYTES_MAX};
-use crate::task::{Json, Status, Task, to_json, to_value};
+use crate::task::{Json, Status, Task, raw, to_json, to_value};
 
 impl Ledger {
     /// Begins a step that no worker does.
@@ -107,14 +108,14 @@ impl Ledger {
         let said = input.get("terminationReason").and_then(Value::as_str).map(Box::from);
         let by_itself = || format!("Workflow is {} by TERMINATE task: {id}", status.as_str()).into();
         let reason = if status == FlowStatus::Completed { said } else { said.or_else(|| Some(by_itself())) };
-        self.end_flow(turn, flow, FlowEnds { status, reason, output, failed: Some(id) });
+        self.end_flow(turn, flow, FlowEnds { status, reason, output, failed: Some(id), was_wanted: false });
     }
 
     /// Leaves a question for the server's evaluator, who polls for it like any worker.
     pub(crate) fn ask(&mut self, turn: &mut Turn<'_>, id: TaskId, what: &str, expression: Option<&str>) {
         let Some(task) = self.tasks.all.get(&id) else { return };
-        let input = to_value(&task.input);
-        self.ask_about(turn, id, what, expression, input);
+        let input = task.input.clone();
+        self.ask_about(turn, id, what, expression, &input);
     }
 
     pub(crate) fn ask_about(
@@ -123,11 +124,12 @@ impl Ledger {
         id: TaskId,
         what: &str,
         expression: Option<&str>,
-        input: Value,
+        input: &RawValue,
     ) {
         let Some(task) = self.tasks.all.get_mut(&id) else { return };
-        let question = json!({ "what": what, "expression": expression, "input": input });
-        task.extra_mut().asked = Some(to_json(&question));
+        let (what, expression) = (Value::from(what), Value::from(expression));
+        let question = format!(r#"{{"what":{what},"expression":{expression},"input":{input}}}"#);
+        task.extra_mut().asked = Some(raw(question));
         self.put_back(turn, id, turn.now());
     }
 
@@ -192,7 +194,8 @@ impl Ledger {
             let step = self.step_of(task);
             step.is_some_and(|step| step.next == Some(join.step)) && Round::of(task) == Round::of(join)
         };
-        let fork = self.tasks_of(join.flow).filter(is_fork).last();
+        // It has only just begun, so it is near the end of what may be very many.
+        let fork = self.tasks_of(join.flow).rev().find(is_fork);
         let joined = fork.and_then(|fork| fork.extra.as_ref()?.joined.clone());
         if let (Some(joined), Some(join)) = (joined, self.tasks.all.get_mut(&id)) {
             join.extra_mut().joined = Some(joined);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::flow::template::Template;
+use crate::flow::template::{Template, Unfit};
 use crate::flow::{Flow, FlowStatus, Op, Step};
 use crate::id::{FlowId, TaskId};
 use crate::ledger::flow::define::with_retries;
@@ -13,7 +13,7 @@ use crate::ledger::tasks::Ends;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{DOMAIN_ACTIVE_MS, TASKS_PER_FLOW_MAX};
 use crate::task::command::QueueName;
-use crate::task::{Extra, Json, Status, Task, TaskRules, empty_object, to_value};
+use crate::task::{Extra, Json, Status, Task, TaskRules, bad_name, empty_object, to_value};
 use crate::{Timestamp, Token};
 
 /// A round of a loop.
@@ -35,35 +35,53 @@ impl Round {
 }
 
 impl Ledger {
-    /// Makes a step a task, or passes it over if an operator said so.
+    /// Makes a step a task; steps that an operator said to pass over are.
     pub(crate) fn schedule(&mut self, turn: &mut Turn<'_>, flow: FlowId, index: u32, round: Option<Round>) {
-        let Some(found) = self.flows.get(flow).filter(|flow| !flow.status.is_over()) else { return };
-        let Some(step) = found.step(index).cloned() else { return };
+        self.schedule_with(turn, flow, index, round, None);
+    }
+
+    /// The same, with an input that is not made from the workflow.
+    pub(crate) fn schedule_with(
+        &mut self,
+        turn: &mut Turn<'_>,
+        flow: FlowId,
+        index: u32,
+        round: Option<Round>,
+        given: Option<Json>,
+    ) {
         let suffix = self.suffix_of(round);
-        let reference =
-            if suffix.is_empty() { step.reference.clone() } else { format!("{}{suffix}", step.reference).into() };
-        let skipped = found.task_of(&reference).and_then(|id| self.tasks.all.get(&id));
-        if skipped.is_some_and(|task| task.status == Status::Skipped) {
-            if let Some(next) = step.next {
-                self.schedule(turn, flow, next, round);
-            }
-            return;
-        }
+        let Some(found) = self.flows.get(flow).filter(|flow| !flow.status.is_over()) else { return };
+        let Some((index, step, reference)) = self.next_step(found, index, &suffix) else { return };
         if found.last_seq >= TASKS_PER_FLOW_MAX {
             let reason = format!("the workflow has {TASKS_PER_FLOW_MAX} tasks, more than one run may have");
             self.end_flow(turn, flow, FlowEnds::with(FlowStatus::Failed, reason));
             return;
         }
         let id = TaskId::from(self.next_token());
-        let filled = self.input_for(flow, &step.input, id, suffix);
+        let filled = given.map_or_else(|| self.input_for(flow, &step.input, id, suffix), Ok);
         let input = filled.as_ref().map_or_else(|_| empty_object(), Clone::clone);
         let task = self.new_task(turn, id, flow, (index, &step, reference), round, input);
         self.add_task(task);
         match filled {
             Ok(_) => self.begin_task(turn, id, &step),
-            Err(too_large) => {
-                self.end_task(turn, id, Ends::with(Status::FailedWithTerminalError, too_large.to_string()));
+            Err(unfit) => {
+                self.end_task(turn, id, Ends::with(Status::FailedWithTerminalError, unfit.to_string()));
             }
+        }
+    }
+
+    /// The first step from here on that is not passed over, with the name of its task.
+    fn next_step(&self, flow: &Flow, from: u32, suffix: &str) -> Option<(u32, Arc<Step>, Arc<str>)> {
+        let mut index = from;
+        loop {
+            let step = flow.step(index)?;
+            let name = &step.reference;
+            let reference = if suffix.is_empty() { name.clone() } else { format!("{name}{suffix}").into() };
+            let skipped = flow.task_of(&reference).and_then(|id| self.tasks.all.get(&id));
+            if skipped.is_none_or(|task| task.status != Status::Skipped) {
+                return Some((index, step.clone(), reference));
+            }
+            index = step.next?;
         }
     }
 
@@ -73,7 +91,7 @@ impl Ledger {
         template: &Template,
         task: TaskId,
         suffix: String,
-    ) -> Result<Json, crate::flow::template::TooLarge> {
+    ) -> Result<Json, Unfit> {
         let Some(flow) = self.flows.get(flow) else { return Ok(empty_object()) };
         template.fill(&FlowScope { ledger: self, flow, task: Some(task), suffix })
     }
@@ -157,11 +175,12 @@ impl Ledger {
     fn name_dynamic(&mut self, turn: &mut Turn<'_>, id: TaskId, param: &str, retries: Option<u32>) -> bool {
         let Some(task) = self.tasks.all.get_mut(&id) else { return false };
         let input = to_value(&task.input);
-        let Some(name) = input.get(param).and_then(|name| name.as_str()).filter(|name| !name.is_empty()) else {
-            let reason = format!("the name of the task is not in its input: {param} is missing or not a text");
+        let name = input.get(param).and_then(|name| name.as_str()).unwrap_or_default();
+        if let Some(why) = bad_name(name) {
+            let reason = format!("the name of the task is not in its input: {param} {why}");
             self.end_task(turn, id, Ends::with(Status::FailedWithTerminalError, reason));
             return false;
-        };
+        }
         let name: Arc<str> = name.into();
         let registered = self.tasks.defs.get(&name).map(|def| def.rules.clone());
         let rules = registered.unwrap_or_else(|| Arc::new(TaskRules::undefined()));

@@ -9,7 +9,7 @@ use crate::flow::template::Scope;
 use crate::id::TaskId;
 use crate::ledger::Ledger;
 use crate::ledger::flow::schedule::Round;
-use crate::task::{Task, to_value};
+use crate::task::{Json, Task, to_value};
 
 const FLOW_FIELDS: [&str; 12] = [
     "input",
@@ -69,12 +69,17 @@ impl FlowScope<'_> {
         }
     }
 
+    fn read(&self, payload: &Json) -> Value {
+        self.ledger.flows.spend(payload.get().len());
+        to_value(payload)
+    }
+
     fn of_flow(&self, field: &str) -> Option<Value> {
         let flow = self.flow;
         Some(match field {
-            "input" => to_value(&flow.input),
-            "output" => to_value(&flow.output),
-            "variables" => to_value(&flow.variables),
+            "input" => self.read(&flow.input),
+            "output" => self.read(&flow.output),
+            "variables" => self.read(&flow.variables),
             "status" => flow.status.as_str().into(),
             "workflowId" => flow.id.to_string().into(),
             "parentWorkflowId" => flow.parent?.flow.to_string().into(),
@@ -90,8 +95,8 @@ impl FlowScope<'_> {
 
     fn of_task(&self, task: &Task, field: &str) -> Option<Value> {
         Some(match field {
-            "input" => to_value(&task.input),
-            "output" => to_value(&task.output),
+            "input" => self.read(&task.input),
+            "output" => self.read(&task.output),
             "taskType" => self.flow.step(task.step)?.op.word().unwrap_or(&task.name).into(),
             "status" => task.status.as_str().into(),
             "referenceTaskName" => (*task.reference).into(),

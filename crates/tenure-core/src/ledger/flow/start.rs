@@ -11,25 +11,32 @@ use crate::flow::{Flow, FlowStatus, Live, Parent, Plan};
 use crate::id::FlowId;
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
-use crate::limits::FLOW_KEY_BYTES_MAX;
+use crate::limits::{FLOW_DEPTH_MAX, FLOW_KEY_BYTES_MAX};
 use crate::task::{Json, empty_object, raw, to_json, to_value};
 
 impl Command for StartFlow {
     type Reply = Result<FlowId, FlowRefusal>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
-        ledger.start_flow(turn, self, None)
+        ledger.start_flow(turn, self, None, 0)
     }
 }
 
 impl Ledger {
-    /// Starts a run; its first tasks are there when this returns.
+    /// Starts a run; its first tasks are there when this returns. `depth` is how many runs led to it.
     pub(crate) fn start_flow(
         &mut self,
         turn: &mut Turn<'_>,
         start: StartFlow,
         parent: Option<Parent>,
+        depth: u32,
     ) -> Result<FlowId, FlowRefusal> {
+        if depth > FLOW_DEPTH_MAX {
+            return Err(FlowRefusal::Limit {
+                what: "the depth of workflows inside workflows",
+                max: FLOW_DEPTH_MAX as usize,
+            });
+        }
         if start.key.as_ref().is_some_and(|key| key.len() > FLOW_KEY_BYTES_MAX) {
             return Err(FlowRefusal::Limit { what: "the bytes of an idempotency key", max: FLOW_KEY_BYTES_MAX });
         }
@@ -47,7 +54,6 @@ impl Ledger {
         if let Some(key) = &start.key {
             self.flows.keys.begin(key, id, &mut turn.changes);
         }
-        let depth = parent.and_then(|parent| self.flows.get(parent.flow)).map_or(0, |outer| outer.depth + 1);
         let flow = new_flow(id, plan, start, turn, parent, depth);
         self.emit(turn, flow_event(EventKind::FlowStarted, turn, &flow));
         self.begin(turn, flow);

@@ -12,17 +12,12 @@ use crate::ledger::flow::schedule::Round;
 use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::tasks::Ends;
 use crate::ledger::{Ledger, Turn};
-use crate::limits::FLOW_DEPTH_MAX;
 use crate::task::{Status, to_json, to_value};
 
 impl Ledger {
     pub(crate) fn begin_subflow(&mut self, turn: &mut Turn<'_>, id: TaskId, sub: &SubFlow) {
         let Some(task) = self.tasks.all.get(&id) else { return };
         let Some(flow) = self.flows.get(task.flow) else { return };
-        if flow.depth >= FLOW_DEPTH_MAX {
-            let reason = format!("workflows inside workflows are limited to a depth of {FLOW_DEPTH_MAX}");
-            return self.fail(turn, id, reason);
-        }
         let scope = FlowScope { ledger: self, flow, task: Some(id), suffix: self.suffix_of(Round::of(task)) };
         let name = match fill(&Value::from(&*sub.name), &scope) {
             Ok(Value::String(name)) => name,
@@ -39,9 +34,9 @@ impl Ledger {
             domains,
             ..StartFlow::new(which, task.input.clone())
         };
-        let parent = Parent { flow: task.flow, task: id };
+        let (parent, depth) = (Parent { flow: task.flow, task: id }, flow.depth + 1);
         // Started before its id is known here, so a child that is over at once finds its parent waiting.
-        match self.start_flow(turn, start, Some(parent)) {
+        match self.start_flow(turn, start, Some(parent), depth) {
             Err(refusal) => self.fail(turn, id, refusal.to_string()),
             Ok(child) => {
                 if let Some(task) = self.tasks.all.get_mut(&id) {
@@ -55,7 +50,7 @@ impl Ledger {
 
     /// Starts another workflow and goes on.
     pub(crate) fn start_aside(&mut self, turn: &mut Turn<'_>, id: TaskId, start: StartFlow) {
-        match self.start_flow(turn, start, None) {
+        match self.start_flow(turn, start, None, 0) {
             Ok(started) => self.complete(turn, id, Some(to_json(&json!({ "workflowId": started })))),
             Err(refusal) => self.fail(turn, id, refusal.to_string()),
         }
@@ -83,6 +78,6 @@ impl Ledger {
     /// Ends the run that a step waits for, because nobody waits any more.
     pub(crate) fn end_child(&mut self, turn: &mut Turn<'_>, task: TaskId) {
         let Some(child) = self.tasks.all.get(&task).and_then(|task| task.child()) else { return };
-        self.end_flow(turn, child, FlowEnds::with(FlowStatus::Terminated, "the outer workflow is over"));
+        self.end_flow(turn, child, FlowEnds::stopped("the outer workflow is over"));
     }
 }

@@ -11,9 +11,12 @@ impl Ledger {
     pub(crate) fn begin_wait(&mut self, turn: &mut Turn<'_>, id: TaskId) {
         let Some(task) = self.tasks.all.get(&id) else { return };
         let input = to_value(&task.input);
-        let text =
-            |field: &str| input.get(field).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
-        let until = match (text("duration"), text("until")) {
+        let text = |field: &str| match input.get(field) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+            Some(other) => Some(other.to_string()),
+        };
+        let until = match (text("duration").as_deref(), text("until").as_deref()) {
             (None, None) => None,
             (Some(_), Some(_)) => return self.fail(turn, id, "a wait has a duration or an until, not both"),
             (Some(text), None) => match duration_ms(text) {

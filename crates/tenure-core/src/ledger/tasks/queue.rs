@@ -53,6 +53,8 @@ pub(crate) struct Queues {
     polls: HashMap<WaiterId, QueueId>,
     /// Queues in which something may be had since polls were last served.
     offered: BTreeSet<QueueId>,
+    /// Where the search for a queue that nobody needs goes on.
+    hand: usize,
 }
 
 impl Queues {
@@ -61,10 +63,15 @@ impl Queues {
         if let Some(id) = self.by_name.get(name) {
             return Some(*id);
         }
-        if self.all.len() >= QUEUES_MAX && !is_needed {
+        let is_full = self.all.len() >= QUEUES_MAX;
+        if is_full && !is_needed {
             return None;
         }
-        let id = QueueId(u32::try_from(self.all.len()).ok()?);
+        let freed = if is_full { self.free_one() } else { None };
+        let id = match freed {
+            Some(id) => id,
+            None => QueueId(u32::try_from(self.all.len()).ok()?),
+        };
         let queue = Queue {
             name: name.clone(),
             ready: BTreeSet::new(),
@@ -72,10 +79,36 @@ impl Queues {
             last_poll: None,
             wakes_at: None,
         };
-        self.all.push(queue);
+        match self.all.get_mut(id.0 as usize) {
+            Some(place) => *place = queue,
+            None => self.all.push(queue),
+        }
         self.by_name.insert(name.clone(), id);
         self.running.entry(name.name.clone()).or_default().queues.push(id);
         Some(id)
+    }
+
+    /// Takes the place of a queue in which nothing waits and of whose name nothing runs. Names made up while running would
+    /// otherwise stay for ever. If all are needed there is none.
+    fn free_one(&mut self) -> Option<QueueId> {
+        for _ in 0..self.all.len() {
+            self.hand = (self.hand + 1) % self.all.len();
+            let Some(queue) = self.all.get(self.hand) else { continue };
+            let running = self.running.get(&queue.name.name);
+            let is_idle = running.is_none_or(|running| running.count == 0 && running.starts.is_empty());
+            if is_idle && queue.ready.is_empty() && queue.waiting.is_empty() {
+                let (id, name) = (QueueId(self.hand as u32), queue.name.clone());
+                self.by_name.remove(&name);
+                if let Some(running) = self.running.get_mut(&name.name) {
+                    running.queues.retain(|queue| *queue != id);
+                    if running.queues.is_empty() {
+                        self.running.remove(&name.name);
+                    }
+                }
+                return Some(id);
+            }
+        }
+        None
     }
 
     pub(crate) fn get(&self, id: QueueId) -> Option<&Queue> {
@@ -195,4 +228,31 @@ impl Queue {
 
 fn place(task: &Task) -> Place {
     (Reverse(task.priority), task.visible_at, task.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(at: usize) -> QueueName {
+        QueueName { name: format!("n{at}").into(), domain: None }
+    }
+
+    #[test]
+    fn names_that_nobody_needs_any_more_make_room_for_new_ones() {
+        let mut queues = Queues::default();
+        queues.started(&name(1), None);
+        for at in 0..QUEUES_MAX {
+            queues.open(&name(at), true).expect("there is room");
+        }
+        assert!(queues.open(&name(QUEUES_MAX), false).is_none(), "a poll is not remembered");
+        for at in QUEUES_MAX..QUEUES_MAX + 10 {
+            queues.open(&name(at), true).expect("a task needs it");
+        }
+        assert_eq!((queues.all.len(), queues.by_name.len()), (QUEUES_MAX, QUEUES_MAX));
+        assert!(queues.running.len() <= QUEUES_MAX);
+        assert!(queues.find(&name(1)).is_some(), "something of this name runs");
+        let found = queues.find(&name(QUEUES_MAX + 9)).expect("it is there");
+        assert_eq!(found.name, name(QUEUES_MAX + 9));
+    }
 }

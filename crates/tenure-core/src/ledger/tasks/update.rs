@@ -54,18 +54,19 @@ fn lateness(task: &Task) -> Late {
     }
 }
 
-/// Whose word it is. Without a token a worker is believed if it says no name, or the holder's.
+/// Whose word it is: the holder's, if it says the holder's name or none, and the holder's token or none.
 fn voice_of(task: &Task, update: &Update) -> Voice {
     if task.status.is_over() {
         return Voice::Late;
     }
+    let is_named_so = match (&task.worker, &update.by) {
+        (Some(worker), Some(by)) => worker == by,
+        (Some(_), None) => update.nameless_may_hold,
+        (None, _) => true,
+    };
     match (task.token, update.token) {
-        (Some(held), Some(said)) if held == said => Voice::Holder(held),
-        (_, Some(_)) => Voice::Late,
-        (Some(held), None) => match (&task.worker, &update.by) {
-            (Some(worker), Some(by)) if worker != by => Voice::Late,
-            _ => Voice::Holder(held),
-        },
+        (Some(held), said) if is_named_so && said.is_none_or(|said| said == held) => Voice::Holder(held),
+        (Some(_), _) | (_, Some(_)) => Voice::Late,
         // Nobody has it: it was given back, or never handed out. A former holder has nothing to say any more.
         (None, None) if task.polls > 0 || matches!(update.act, Act::Beat) => Voice::Late,
         (None, None) => Voice::Outside,

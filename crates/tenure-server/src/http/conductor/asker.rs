@@ -44,6 +44,11 @@ impl FromRequestParts<App> for Working {
 }
 
 impl Asker {
+    /// Whether whoever asks is believed without a name: nobody is where keys say who may use which.
+    pub(super) fn is_believed(&self) -> bool {
+        !self.0.has_key()
+    }
+
     /// The worker that acts, if it says its name.
     pub(super) fn worker(&self, name: Option<&str>) -> Result<Option<Holder>, Fault> {
         match name.map(str::trim).filter(|name| !name.is_empty()) {

@@ -6,7 +6,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use tenure_core::limits::PAYLOAD_BYTES_MAX;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tenure_core::json::depth;
+use tenure_core::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
+use tenure_core::task::{Json, to_json};
 
 use super::fault::Fault;
 use crate::http::{App, payload, reply};
@@ -55,6 +59,25 @@ impl Body {
     pub(super) fn text(&self) -> Result<&str, Fault> {
         std::str::from_utf8(&self.0).map_err(|_| Fault::bad("the body is not UTF-8"))
     }
+}
+
+/// A payload as it is kept; `field` is where it stood. What could not be read back later is refused now.
+pub(super) fn payload(field: &str, value: &Value) -> Result<Json, Fault> {
+    let json = to_json(value);
+    if depth(json.get()) > PAYLOAD_DEPTH_MAX {
+        let why = format!("is nested deeper than {PAYLOAD_DEPTH_MAX}");
+        return Err(Fault::invalid(vec![(field.to_owned(), why)]));
+    }
+    Ok(json)
+}
+
+/// The same, of a payload that is kept as it came.
+pub(super) fn raw_payload(field: &str, raw: &RawValue) -> Result<Json, Fault> {
+    // The text was skipped over so far: numbers that are none and halves of characters are found now.
+    let value: Value = serde_json::from_str(raw.get())
+        .map_err(|error| Fault::invalid(vec![(field.to_owned(), format!("cannot be read: {error}"))]))?;
+    payload(field, &value)?;
+    Ok(raw.to_owned().into())
 }
 
 /// An answer that is a text: ids are.

@@ -3,7 +3,6 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::{Map, json};
 use tenure_core::flow::command::{Again, Steer};
 use tenure_core::id::FlowId;
@@ -51,18 +50,11 @@ pub(crate) async fn resume(State(app): State<App>, _: Working, body: Body) -> Re
     each(&body, |id| control::steer(&app, id, Steer::Resume)).await
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BulkQuery {
-    reason: Option<String>,
-    use_latest_definitions: Option<bool>,
-}
-
 /// Restarts runs.
 pub(crate) async fn restart(
     State(app): State<App>,
     _: Working,
-    Params(query): Params<BulkQuery>,
+    Params(query): Params<control::Restart>,
     body: Body,
 ) -> Result<Response, Fault> {
     let latest = query.use_latest_definitions.unwrap_or(false);
@@ -86,10 +78,10 @@ pub(crate) async fn retry(State(app): State<App>, _: Working, body: Body) -> Res
 pub(crate) async fn terminate(
     State(app): State<App>,
     _: Working,
-    Params(query): Params<BulkQuery>,
+    Params(query): Params<control::Reason>,
     body: Body,
 ) -> Result<Response, Fault> {
-    each(&body, |id| control::end(&app, id, query.reason.clone())).await
+    each(&body, |id| control::end(&app, id, &query)).await
 }
 
 /// Forgets runs.

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use tenure_core::flow::template::Template;
 use tenure_core::flow::{Branch, Choice, Looping, Op, Plan, Step, SubFlow};
-use tenure_core::limits::STEPS_PER_PLAN_MAX;
-use tenure_core::task::to_json;
+use tenure_core::limits::{ATTEMPTS_MAX, STEPS_PER_PLAN_MAX};
+use tenure_core::task::{bad_name, to_json};
 
-use super::defs::{bad_name, task_def};
+use super::body::payload;
+use super::defs::task_def;
 use super::fault::Fault;
 
 /// How deep ways may be inside ways.
@@ -114,7 +115,7 @@ fn plan_at(document: &Value, depth: usize) -> Result<Plan, Fault> {
             .filter(|name| !name.is_empty())
             .map(|name| (name.into(), doc.failure_workflow_version)),
         is_final: doc.restartable == Some(false),
-        document: Some(to_json(document)),
+        document: Some(payload("the definition", document)?),
         ..Plan::default()
     })
 }
@@ -189,6 +190,9 @@ impl Compiler {
         }
         let delay_s =
             u64::try_from(doc.start_delay.unwrap_or(0)).map_err(|_| wrong(&path("startDelay"), "is not negative"))?;
+        if doc.retry_count.is_some_and(|count| count >= ATTEMPTS_MAX) {
+            return Err(wrong(&path("retryCount"), format!("is 0 to {}", ATTEMPTS_MAX - 1)));
+        }
         let own = doc.task_definition.filter(|own| own.get("name").is_some_and(Value::is_string) && op.is_work());
         Ok(Step {
             reference: reference.into(),

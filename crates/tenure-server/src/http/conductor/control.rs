@@ -8,10 +8,10 @@ use serde_json::Value;
 use tenure_core::flow::FlowStatus;
 use tenure_core::flow::command::{Again, Control, FlowRefusal, RemoveArchived, Revive, Steer};
 use tenure_core::id::FlowId;
-use tenure_core::task::{Json, to_json};
+use tenure_core::task::Json;
 
 use super::asker::Working;
-use super::body::{Body, text};
+use super::body::{Body, payload, text};
 use super::fault::Fault;
 use super::params::{Params, Place};
 use super::runs::{self, RunId};
@@ -21,6 +21,7 @@ use crate::http::App;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Reason {
     reason: Option<String>,
+    trigger_failure_workflow: Option<bool>,
 }
 
 /// Steers a run that goes on.
@@ -35,9 +36,10 @@ pub(super) async fn steer(app: &App, id: FlowId, what: Steer) -> Result<(), Faul
 }
 
 /// Ends a run; one that was ended so before stays so.
-pub(super) async fn end(app: &App, id: FlowId, reason: Option<String>) -> Result<(), Fault> {
-    let reason = reason.map(Into::into);
-    match app.engine().apply(Control { id, what: Steer::Terminate { reason } }).await? {
+pub(super) async fn end(app: &App, id: FlowId, query: &Reason) -> Result<(), Fault> {
+    let reason = query.reason.as_deref().map(Into::into);
+    let as_failure = query.trigger_failure_workflow.unwrap_or(false);
+    match app.engine().apply(Control { id, what: Steer::Terminate { reason, as_failure } }).await? {
         Err(FlowRefusal::Archived(id)) => {
             let (archived, _) = runs::over(app, id).await?.ok_or_else(|| runs::unknown(&id.to_string()))?;
             match archived.flow.status {
@@ -78,7 +80,7 @@ pub(crate) async fn terminate(
     RunId(id): RunId,
     Params(query): Params<Reason>,
 ) -> Result<StatusCode, Fault> {
-    end(&app, id, query.reason).await?;
+    end(&app, id, &query).await?;
     Ok(StatusCode::OK)
 }
 
@@ -121,7 +123,7 @@ pub(crate) async fn skip(
     body: Body,
 ) -> Result<StatusCode, Fault> {
     let doc: SkipDoc = body.json_or_default()?;
-    let (input, output) = (fields(doc.task_input), fields(doc.task_output));
+    let (input, output) = (fields("taskInput", doc.task_input)?, fields("taskOutput", doc.task_output)?);
     steer(&app, runs::id(&id)?, Steer::Skip { reference: reference.into(), input, output }).await?;
     Ok(StatusCode::OK)
 }
@@ -129,7 +131,7 @@ pub(crate) async fn skip(
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Restart {
-    use_latest_definitions: Option<bool>,
+    pub(super) use_latest_definitions: Option<bool>,
 }
 
 /// Starts a run again from its beginning.
@@ -165,14 +167,14 @@ pub(crate) async fn rerun(State(app): State<App>, _: Working, RunId(id): RunId, 
     let task = doc.re_run_from_task_id.filter(|task| !task.is_empty());
     let how = Again::Rerun {
         task: task.as_deref().map(runs::task_id).transpose()?,
-        task_input: fields(doc.task_input),
-        input: fields(doc.workflow_input),
+        task_input: fields("taskInput", doc.task_input)?,
+        input: fields("workflowInput", doc.workflow_input)?,
         correlation: doc.correlation_id.map(Into::into),
     };
     Ok(text(again(&app, id, how).await?))
 }
 
 /// What was given, if it is an object; anything else counts as nothing.
-fn fields(value: Option<Value>) -> Option<Json> {
-    value.filter(Value::is_object).as_ref().map(to_json)
+fn fields(name: &str, value: Option<Value>) -> Result<Option<Json>, Fault> {
+    value.filter(Value::is_object).as_ref().map(|value| payload(name, value)).transpose()
 }

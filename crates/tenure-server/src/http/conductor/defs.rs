@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure_core::limits::{ATTEMPTS_MAX, NAME_BYTES_MAX, RETRY_DELAY_MS_MAX, TTL_MS_MAX};
+use tenure_core::limits::{ATTEMPTS_MAX, RETRY_DELAY_MS_MAX, TTL_MS_MAX};
 use tenure_core::retry::{Backoff, RetryRule};
-use tenure_core::task::{Defaults, Policy, RateLimit, TaskDef, TaskRules, to_json};
+use tenure_core::task::{Defaults, Policy, RateLimit, TaskDef, TaskRules, bad_name, to_json};
 
+use super::body::payload;
 use super::fault::Fault;
 
 #[derive(Default, Deserialize)]
@@ -76,7 +77,11 @@ pub(super) fn task_def(document: &Value) -> Result<TaskDef, Fault> {
     if !wrong.0.is_empty() {
         return Err(Fault::invalid(wrong.0));
     }
-    Ok(TaskDef { name: name.into(), rules: Arc::new(rules), document: to_json(&filled(document, &doc)) })
+    Ok(TaskDef {
+        name: name.into(),
+        rules: Arc::new(rules),
+        document: payload("the definition", &filled(document, &doc))?,
+    })
 }
 
 fn rules(doc: &Doc, wrong: &mut Wrong) -> TaskRules {
@@ -148,15 +153,4 @@ fn filled(document: &Value, doc: &Doc) -> Value {
 
 fn has_fields(value: &Value) -> bool {
     value.as_object().is_some_and(|fields| !fields.is_empty())
-}
-
-/// Why a text cannot name a task, a workflow or a step.
-pub(super) fn bad_name(name: &str) -> Option<String> {
-    if name.trim().is_empty() {
-        return Some("is missing or empty".to_owned());
-    }
-    if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) || name.contains(' ') && name.trim() != name {
-        return Some(format!("has at most {NAME_BYTES_MAX} bytes and no control characters"));
-    }
-    None
 }

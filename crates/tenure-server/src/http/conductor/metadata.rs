@@ -93,8 +93,16 @@ pub(crate) async fn put_workflows(State(app): State<App>, _: Working, body: Body
     let (mut done, mut failed) = (Vec::new(), serde_json::Map::new());
     for document in &documents {
         let name = document.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let plans = vec![compile::plan(document)?];
-        for defined in app.engine().apply(DefineFlows { plans, overwrite: true }).await? {
+        // One that is no workflow does not take the others with it.
+        let plan = match compile::plan(document) {
+            Ok(plan) => plan,
+            Err(fault) if documents.len() == 1 => return Err(fault),
+            Err(fault) => {
+                failed.insert(name, fault.message().into());
+                continue;
+            }
+        };
+        for defined in app.engine().apply(DefineFlows { plans: vec![plan], overwrite: true }).await? {
             match defined {
                 Ok(()) => done.push(name.clone()),
                 Err(refusal) => drop(failed.insert(name.clone(), refusal.to_string().into())),

@@ -11,10 +11,10 @@ use tenure_core::id::{FlowId, TaskId};
 use tenure_core::task::command::{
     Act, AddLog, Claimant, GetTask, GotTask, Late, Outcome, Poll, QueueName, Update, UpdateStep, Updated,
 };
-use tenure_core::task::{Json, Log, Status, empty_object, to_json};
+use tenure_core::task::{Json, Log, Status, bad_name, empty_object};
 
 use super::asker::{Asker, Reading, Working};
-use super::body::{Body, text};
+use super::body::{Body, payload, raw_payload, text};
 use super::fault::Fault;
 use super::model::{self, WireTask};
 use super::params::{Params, Place};
@@ -68,6 +68,9 @@ fn poll(app: &App, asker: &Asker, name: &str, query: &PollQuery) -> Result<Poll,
     let wait_ms = query.timeout.unwrap_or(POLL_MS_USUAL);
     if wait_ms > POLL_MS_MAX {
         return Err(Fault::bad("Long Poll Timeout value cannot be more than 5 seconds"));
+    }
+    if let Some(why) = bad_name(name) {
+        return Err(Fault::bad(format!("the name of the task {why}")));
     }
     let domain = query.domain.as_deref().filter(|domain| !domain.is_empty()).map(Into::into);
     Ok(Poll {
@@ -141,6 +144,7 @@ impl TaskResult {
         Ok(Update {
             task,
             by: worker,
+            nameless_may_hold: asker.is_believed(),
             token: self.token.map(Token::from_u64),
             act: self.act()?,
             logs: logs.collect(),
@@ -165,7 +169,7 @@ fn act(status: &str, output: Json, reason: Option<&str>, after_s: u64) -> Result
 fn output(given: Option<&RawValue>) -> Result<Json, Fault> {
     match given.filter(|given| given.get() != "null") {
         None => Ok(empty_object()),
-        Some(given) if given.get().starts_with('{') => Ok(given.to_owned().into()),
+        Some(given) if given.get().starts_with('{') => raw_payload("outputData", given),
         Some(_) => Err(Fault::invalid(vec![("outputData".to_owned(), "is an object".to_owned())])),
     }
 }
@@ -282,7 +286,7 @@ async fn say(
 ) -> Result<Option<TaskId>, Fault> {
     let by = asker.worker(worker)?;
     let given: Value = body.json_or_default()?;
-    let output = if given.is_object() { to_json(&given) } else { empty_object() };
+    let output = if given.is_object() { payload("the output", &given)? } else { empty_object() };
     let act = act(status, output, None, 0)?;
     let reference = reference.map(Into::into);
     Ok(app.engine().apply(UpdateStep { flow, reference, by, act }).await?)

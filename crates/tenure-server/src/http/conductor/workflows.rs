@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tenure_core::flow::Op;
 use tenure_core::flow::command::{OnKeyUsed, StartFlow, Which};
 use tenure_core::id::FlowId;
-use tenure_core::task::{empty_object, to_json, to_value};
+use tenure_core::task::{empty_object, to_value};
 
 use super::asker::{Reading, Working};
-use super::body::{Body, text};
+use super::body::{Body, payload, text};
 use super::fault::Fault;
 use super::params::{Params, Place};
 use super::runs::{self, Run, RunId};
@@ -57,7 +57,7 @@ impl StartDoc {
         };
         let input = match self.input {
             None | Some(Value::Null) => empty_object(),
-            Some(input) if input.is_object() => to_json(&input),
+            Some(input) if input.is_object() => payload("input", &input)?,
             Some(_) => return Err(wrong("input", "is an object")),
         };
         let priority = self.priority.unwrap_or(0);
