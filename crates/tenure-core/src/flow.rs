@@ -147,7 +147,7 @@ pub struct Flow {
 }
 
 /// What a run knows about its tasks while it is in memory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Live {
     /// All tasks, in their order.
     pub(crate) tasks: Vec<TaskId>,
@@ -161,8 +161,16 @@ pub(crate) struct Live {
     pub(crate) joins: Vec<(TaskId, usize)>,
 }
 
+impl Clone for Live {
+    /// Nothing of it: copies of a run are made for its record and for answers, and those have the tasks themselves. A run may
+    /// have 50,000 tasks, so copying their names each time would hold everyone up.
+    fn clone(&self) -> Live {
+        Live::default()
+    }
+}
+
 /// A loop while its run is in memory: what could be worked out anew from its task and the tasks of its rounds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct LiveLoop {
     /// How many tasks of the present round still have something coming.
     pub(crate) open: usize,

@@ -91,7 +91,7 @@ impl Ledger {
         self.serve_polls(turn);
         for id in std::mem::take(&mut self.flows.changed) {
             if let Some(flow) = self.flows.get(id) {
-                turn.changes.push(Change::Put(Record::Flow(Box::new(stripped(flow)))));
+                turn.changes.push(Change::Put(Record::Flow(Box::new(flow.clone()))));
             }
         }
         self.write_tasks(turn);
@@ -185,9 +185,4 @@ impl Ledger {
     pub(crate) fn is_work(&self, task: &Task) -> bool {
         self.step_of(task).is_some_and(|step| step.op.is_work())
     }
-}
-
-/// The run as its record has it: without what its tasks' records say.
-fn stripped(flow: &Flow) -> Flow {
-    Flow { live: Default::default(), ..flow.clone() }
 }

@@ -11,7 +11,6 @@ use crate::id::{FlowId, TaskId};
 use crate::ledger::flow::operators::fields;
 use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::flow::start::flow_event;
-use crate::ledger::flow::stripped;
 use crate::ledger::tasks::{Ends, cut};
 use crate::ledger::{Ledger, Turn};
 use crate::task::{Json, Status, empty_object, to_json, to_value};
@@ -150,7 +149,7 @@ impl Ledger {
             self.flows.plans.remove(&plan.id);
             turn.changes.push(Change::Delete(RecordKind::Plan, plan.id.into()));
         }
-        Some(Archived { flow: stripped(&flow), tasks, plan })
+        Some(Archived { flow: Flow::clone(&flow), tasks, plan })
     }
 
     /// A run has taken longer than its workflow allows.

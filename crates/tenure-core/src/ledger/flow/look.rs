@@ -6,7 +6,6 @@ use crate::command::Command;
 use crate::flow::command::{FlowView, GetFlow, GotFlow, ListFlows};
 use crate::flow::{Flow, Op};
 use crate::id::{FlowId, TaskId};
-use crate::ledger::flow::stripped;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::PAGE_MAX;
 
@@ -38,14 +37,14 @@ impl Command for ListFlows {
                 && self.version.is_none_or(|version| version == flow.plan.version)
                 && self.correlation.as_ref().is_none_or(|asked| flow.correlation.as_ref() == Some(asked))
         });
-        wanted.take(self.limit.clamp(1, PAGE_MAX)).map(|flow| stripped(flow)).collect()
+        wanted.take(self.limit.clamp(1, PAGE_MAX)).map(|flow| Flow::clone(flow)).collect()
     }
 }
 
 impl Ledger {
     pub(crate) fn flow_view(&self, flow: &Flow, with_tasks: bool) -> FlowView {
         let tasks = with_tasks.then(|| self.tasks_of(flow.id).filter_map(|task| self.view(task)));
-        FlowView { flow: stripped(flow), tasks: tasks.into_iter().flatten().collect() }
+        FlowView { flow: flow.clone(), tasks: tasks.into_iter().flatten().collect() }
     }
 
     /// The task of a step that is not over, whichever round it is in.
