@@ -64,8 +64,9 @@ impl Ends {
         Ends { status, output: None, reason: Some(reason.into()) }
     }
 
-    /// Outputs put together from outputs can become too deep to be read: that is a failure, not a silent `null`.
-    fn readable(self) -> Ends {
+    /// For outputs that were put together here: they can become too deep to be read, and that is a failure, not a silent `null`.
+    /// Those of workers were looked at before they came here.
+    pub(crate) fn readable(self) -> Ends {
         match &self.output {
             Some(output) if json::depth(output.get()) > PAYLOAD_DEPTH_MAX => {
                 let reason = format!("its output is nested deeper than {PAYLOAD_DEPTH_MAX}");
@@ -149,7 +150,6 @@ impl Ledger {
 
     /// Ends a task: its lease, its place in the queue, its timers. What follows is looked at afterwards.
     pub(crate) fn end_task(&mut self, turn: &mut Turn<'_>, id: TaskId, ends: Ends) {
-        let ends = ends.readable();
         let Some(task) = self.tasks.all.get(&id).filter(|task| !task.status.is_over()) else { return };
         let (was_queued, token, queue) = (task.is_queued, task.token, queue_of(task));
         if was_queued {

@@ -41,7 +41,7 @@ impl Ledger {
             _ => return true,
         };
         match ends {
-            Some(ends) => self.end_task(turn, id, ends),
+            Some(ends) => self.end_task(turn, id, ends.readable()),
             None => return false,
         }
         true

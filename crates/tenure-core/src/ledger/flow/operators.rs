@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     pub(crate) fn complete(&mut self, turn: &mut Turn<'_>, id: TaskId, output: Option<Json>) {
-        self.end_task(turn, id, Ends { status: Status::Completed, output, reason: None });
+        self.end_task(turn, id, Ends { status: Status::Completed, output, reason: None }.readable());
     }
 
     pub(crate) fn fail(&mut self, turn: &mut Turn<'_>, id: TaskId, reason: impl Into<Box<str>>) {

@@ -72,7 +72,8 @@ impl Ledger {
         if let Some(task) = self.tasks.all.get_mut(&parent.task) {
             task.extra_mut().child = Some(id);
         }
-        self.end_task(turn, parent.task, Ends { status, output: Some(to_json(&Value::Object(output))), reason });
+        let ends = Ends { status, output: Some(to_json(&Value::Object(output))), reason };
+        self.end_task(turn, parent.task, ends.readable());
     }
 
     /// Ends the run that a step waits for, because nobody waits any more.
