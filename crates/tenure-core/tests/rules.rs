@@ -495,6 +495,12 @@ fn l14_a_check_takes_nothing_and_lists_what_an_acquire_would_meet() {
     assert_eq!(desk.apply(Count).leases, 2);
 }
 
+/// Metadata so deep.
+fn nested(depth: usize) -> Box<serde_json::value::RawValue> {
+    let text = format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    serde_json::value::RawValue::from_string(text).unwrap()
+}
+
 #[test]
 fn l15_what_is_too_much_is_refused_and_the_bound_is_said() {
     let mut desk = Desk::new();
@@ -504,6 +510,10 @@ fn l15_what_is_too_much_is_refused_and_the_bound_is_said() {
     for (request, max) in [
         (Acquire::new(many, holder("ann"), ttl(10_000)), limits::RESOURCES_PER_ACQUIRE_MAX),
         (Acquire { metadata: Some(note), ..acquire("task:1", "ann") }, limits::METADATA_BYTES_MAX),
+        (
+            Acquire { metadata: Some(nested(limits::METADATA_DEPTH_MAX + 1)), ..acquire("task:1", "ann") },
+            limits::METADATA_DEPTH_MAX,
+        ),
         (Acquire { wait_ms: Some(limits::WAIT_MS_MAX + 1), ..acquire("task:1", "ann") }, limits::WAIT_MS_MAX as usize),
         (Acquire { grace_ms: u32::MAX, ..acquire("task:1", "ann") }, limits::GRACE_MS_MAX as usize),
         (
@@ -521,6 +531,7 @@ fn l15_what_is_exactly_at_a_bound_is_allowed() {
     let mut desk = Desk::new();
     let many = (0..limits::RESOURCES_PER_ACQUIRE_MAX).map(|n| resource(&format!("task:{n}")));
     let note = serde_json::value::to_raw_value(&"x".repeat(limits::METADATA_BYTES_MAX - 2)).unwrap();
+    desk.granted(Acquire { metadata: Some(nested(limits::METADATA_DEPTH_MAX)), ..acquire("task:deep", "ann") });
     desk.granted(Acquire {
         metadata: Some(note),
         wait_ms: Some(limits::WAIT_MS_MAX),
