@@ -230,7 +230,7 @@ fn l6_releasing_is_for_the_holder_and_can_be_said_twice() {
     let lease = desk.take("task:1", "ann");
     let other = desk.apply(Release { token: lease.token, holder: holder("bob") });
     assert!(matches!(other, Ending::NotHolder { holder } if holder.as_str() == "ann"));
-    assert!(matches!(desk.release(&lease), Ending::Ended(_)));
+    assert!(matches!(desk.release(&lease), Ending::Ended(..)));
     assert!(matches!(desk.release(&lease), Ending::Over));
     assert_eq!(desk.ends().len(), 1);
 }
@@ -312,6 +312,18 @@ fn l9_a_newcomer_does_not_pass_those_in_line() {
 }
 
 #[test]
+fn l9_the_oldest_wait_is_named_not_the_one_for_the_largest_thing() {
+    let mut desk = Desk::new();
+    desk.granted(shared(acquire("path:f", "ann")));
+    desk.queued(wait("path:f", "first"));
+    desk.queued(wait("repo:*", "second"));
+    let Refusal::Held(conflict) = desk.refused(shared(acquire("path:f", "cid"))) else { panic!() };
+    assert_eq!((conflict.blocker.holder(), conflict.overlap), (&holder("first"), resource("path:f")));
+    let check = Check { resources: [resource("path:f")].into_iter().collect(), mode: Mode::Shared, holder: None };
+    assert_eq!(desk.apply(check).conflicts[0].blocker.holder(), &holder("first"));
+}
+
+#[test]
 fn l9_an_exclusive_wait_is_not_starved_by_shared_ones() {
     let mut desk = Desk::new();
     let reader = desk.granted(shared(acquire("path:src", "ann")));
@@ -333,7 +345,8 @@ fn l9_a_wait_has_its_own_deadline() {
     assert!(desk.settled.is_empty());
     desk.after(1);
     let (id, answer) = desk.settled.remove(0);
-    assert_eq!((id, answer.unwrap_err().code()), (waiter, "wait_timed_out"));
+    let Err(Refusal::WaitTimedOut(conflict)) = answer else { panic!() };
+    assert_eq!((id, conflict.waiting), (waiter, 0), "who gave up does not wait for it any more");
     assert_eq!(desk.apply(Count).waiters, 0);
 }
 
@@ -468,7 +481,9 @@ fn l14_a_refusal_names_what_stands_in_the_way() {
     desk.queued(wait("path:src", "bob"));
     let Refusal::Held(conflict) = desk.refused(acquire("path:src/a.rs", "cid")) else { panic!() };
     assert_eq!((conflict.resource, conflict.overlap), (resource("path:src/a.rs"), resource("path:src")));
-    assert_eq!(conflict.waiting, 1);
+    assert_eq!((conflict.waiting, conflict.is_own), (1, false));
+    let Refusal::Held(own) = desk.refused(acquire("path:src/a.rs", "ann")) else { panic!() };
+    assert!(own.is_own, "waiting for oneself would never end");
     let expected = Blocker::Lease {
         token: lease.token,
         holder: holder("ann"),

@@ -32,7 +32,7 @@ impl Ledger {
         let wanted = Wanted { resources: &request.resources, mode: request.mode, chain: &chain, place: None };
         match (self.obstacle(&wanted), request.wait_ms) {
             (None, _) => Ok(Acquired::Granted(self.grant(turn, request))),
-            (Some(conflict), None | Some(0)) => Err(Refusal::Held(Box::new(conflict))),
+            (Some(conflict), None | Some(0)) => Err(Refusal::Held(Box::new(conflict.seen_by(&request.holder)))),
             (Some(_), Some(wait_ms)) => self.enqueue(turn, request, chain, wait_ms).map(Acquired::Queued),
         }
     }

@@ -145,7 +145,7 @@ pub(crate) struct CheckRequest<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 64)]
     resources: Vec<Cow<'a, str>>,
-    /// Leases of this holder do not count.
+    /// Leases and waits of this holder do not count: is somebody else in the way?
     #[serde(default, borrow)]
     #[schema(value_type = Option<String>)]
     holder: Option<Cow<'a, str>>,
