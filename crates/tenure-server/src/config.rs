@@ -15,7 +15,7 @@ use tenure_core::token::LEASE_ID_BYTES_MAX;
 
 use crate::keys::Keys;
 
-/// The largest body of a request: the largest request that keeps to every other bound fits, with room for blanks.
+/// The largest body of a request: every acquire and renewal that keeps to the ledger's bounds fits, with room for blanks.
 pub const BODY_BYTES_MAX: usize = 512 * 1_024;
 /// The most open connections: agents keep one each, followers of events one more. Each costs a file descriptor.
 pub const CONNECTIONS_MAX: usize = 16_384;
