@@ -18,7 +18,7 @@ pub(crate) struct Connect {
     #[arg(long, global = true, env = "TENURE_URL", default_value = tenure::DEFAULT_URL, value_name = "URL")]
     url: String,
 
-    /// In whose name to act [default: you@host, for 'run' you@host:pid; with an API key, the key's own name]
+    /// In whose name to act [default: you@host, for 'run' you@host:pid; with an API key, the only name it may act under]
     #[arg(long, global = true, env = "TENURE_HOLDER", value_name = "NAME")]
     holder: Option<String>,
 

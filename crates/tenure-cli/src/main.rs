@@ -40,7 +40,8 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, output: Output) -> Outcome {
     let quiet = !matches!(cli.command, Command::Serve(_));
-    logging::start(cli.global.log_format, if quiet { "warn" } else { "info" })?;
+    // What the TLS library has to say about a failed call, the call's own failure says.
+    logging::start(cli.global.log_format, if quiet { "warn,rustls=off,rustls_platform_verifier=off" } else { "info" })?;
     match &cli.command {
         Command::Serve(args) => commands::serve::run(args, output),
         Command::Run(args) => block_on(commands::run::run(args, output)),

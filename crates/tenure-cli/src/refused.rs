@@ -9,13 +9,17 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::span;
 
+const SERVER_HINT: &str = "is the server running? 'tenure serve' starts one; --url or TENURE_URL says where it is";
+const TLS_HINT: &str = "the server answers, but not in a way to be trusted: --ca FILE or TENURE_CA names the certificate of \
+                        who signed the server's, and that is for the name in --url";
+
 /// A failed call as a failed command.
 pub(crate) fn explain(error: &Error) -> Failure {
     match error {
         Error::Refused(refused) => refusal(refused),
         Error::Unreachable { url, .. } => Failure::new(Exit::UNAVAILABLE, error.code(), chain(error))
             .detail("url", url.as_str())
-            .hint("is the server running? 'tenure serve' starts one; --url or TENURE_URL says where it is"),
+            .hint(if error.is_tls() { TLS_HINT } else { SERVER_HINT }),
         Error::Setup { .. } => Failure::new(Exit::USAGE, "invalid_args", chain(error)),
         _ => Failure::new(Exit::FAILURE, error.code(), chain(error))
             .hint("is this a Tenure server? check --url or TENURE_URL"),
@@ -40,11 +44,22 @@ fn refusal(refused: &Refused) -> Failure {
     failure.details.insert("status".to_owned(), Value::from(problem.status));
     match &refused.why {
         Refusal::Held(conflict) => {
-            with_conflict(failure, conflict.as_ref(), "is not free").hint("add --wait 5m to wait for it in line")
+            let hint = match conflict {
+                Some(conflict) if conflict.own => "that lease is your own: renew it, release it, or act --within it",
+                _ => "add --wait 5m to wait for it in line",
+            };
+            with_conflict(failure, conflict.as_ref(), "is not free").hint(hint)
         }
         Refusal::WaitTimedOut(conflict) => with_conflict(failure, conflict.as_ref(), "did not become free in time"),
         Refusal::NotHolder { .. } => {
             failure.hint("act in the holder's name with --holder or TENURE_HOLDER, if that is you")
+        }
+        // The header is ours to write; its reader has a flag for it.
+        Refusal::BadRequest { errors } if errors.iter().any(|bad| bad.field == HOLDER_HEADER) => {
+            let text = failure.message.replace(&format!("the header {HOLDER_HEADER}"), "--holder or TENURE_HOLDER");
+            Failure { message: text.replace(HOLDER_HEADER, "--holder"), ..failure }.hint(
+                "an API key that may act under more than one name has no name of its own: say which with --holder",
+            )
         }
         // One wrong field is the message itself.
         Refusal::BadRequest { errors } if errors.len() > 1 => {
@@ -55,6 +70,9 @@ fn refusal(refused: &Refused) -> Failure {
         _ => failure,
     }
 }
+
+/// Carries `--holder` to the server.
+const HOLDER_HEADER: &str = "X-Tenure-Holder";
 
 fn exit(why: &Refusal, code: &str) -> Exit {
     match why {

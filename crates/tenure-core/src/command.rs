@@ -144,8 +144,8 @@ pub struct Revoke {
 /// The answer to [`Release`] and [`Revoke`].
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// It is over now; this was it.
-    Ended(Lease),
+    /// It is over now: this was it, and this is when it ended.
+    Ended(Lease, Timestamp),
     /// It was over before; the events tell how.
     Over,
     /// It is someone else's; nothing changed.

@@ -1,4 +1,5 @@
-//! Owns writing the JSON that every grant and release needs: a lease, an event, and the answer about them.
+//! Owns writing the JSON that every grant and release needs: a lease, an event, and the answer about them. And what has to be
+//! known of JSON that callers bring along: how deep it is, and its short form.
 //!
 //! serde_json looks through the name of every member for something to escape, which takes longer than the values. The names
 //! here are constants without any such character. Everything else is as serde_json would write it, byte for byte: each type
@@ -112,29 +113,67 @@ fn escape(to: &mut Vec<u8>, start: usize) {
     to.extend_from_slice(escaped.unwrap_or_default().as_bytes());
 }
 
-/// How deep a JSON text is nested: 0 for a text or a number, 1 for a flat list.
-pub fn depth(text: &str) -> usize {
-    let (mut now, mut deepest) = (0usize, 0);
-    let (mut in_string, mut is_escaped) = (false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_string => is_escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                now += 1;
-                deepest = deepest.max(now);
-            }
-            b'}' | b']' if !in_string => now = now.saturating_sub(1),
+/// How deep a JSON text is nested; what is no object and no list has the depth 0.
+pub fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for (character, _) in characters(json).filter(|(_, in_text)| !in_text) {
+        match character {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
             _ => {}
         }
+        deepest = deepest.max(depth);
     }
     deepest
+}
+
+/// The same JSON text without the blanks between its parts. Everything else stays as it came: a number keeps its digits.
+pub fn without_blanks(json: &str) -> String {
+    let is_kept = |(character, in_text): &(char, bool)| *in_text || !character.is_ascii_whitespace();
+    characters(json).filter(is_kept).map(|(character, _)| character).collect()
+}
+
+/// The characters of a JSON text, each with whether it stands inside a string.
+fn characters(json: &str) -> impl Iterator<Item = (char, bool)> {
+    let (mut in_text, mut is_escaped) = (false, false);
+    json.chars().map(move |character| {
+        let was_in_text = in_text;
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => in_text = !in_text,
+            _ => {}
+        }
+        (character, was_in_text)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn depth_counts_what_is_nested_and_not_what_stands_in_strings() {
+        for (json, deep) in [
+            ("1", 0),
+            ("\"[[\"", 0),
+            ("{}", 1),
+            ("[[],[[]],[]]", 3),
+            (r#"{"a":"\"[[","b":[{"c\\":[1]}]}"#, 4),
+            (r#"["\\", "]", [ "\\\"[" ] ]"#, 2),
+        ] {
+            assert_eq!(depth(json), deep, "{json}");
+        }
+    }
+
+    #[test]
+    fn without_blanks_everything_else_is_as_it_came() {
+        let json = "{ \"a b\" :\t[ 1.10 , 12345678901234567890123,\n -0 ],\r\n\"c\\\" \": \" \\u00e9\" }";
+        let short = without_blanks(json);
+        assert_eq!(short, "{\"a b\":[1.10,12345678901234567890123,-0],\"c\\\" \":\" \\u00e9\"}");
+        let value = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(value(json), value(&short));
+    }
 
     fn object(write: impl FnOnce(&mut Object<'_>)) -> String {
         let mut bytes = Vec::new();
@@ -172,14 +211,5 @@ mod tests {
             written,
             r#"{"least":0,"most":18446744073709551615,"text":"","none":[],"two":["a","\""],"raw":[null]}"#
         );
-    }
-
-    #[test]
-    fn the_depth_counts_brackets_outside_of_texts() {
-        for (text, deep) in
-            [("1", 0), ("{}", 1), (r#"{"a":[{}],"b":1}"#, 3), (r#"["[[\"[{", []]"#, 2), (r#"["\\", [[]]]"#, 3)]
-        {
-            assert_eq!(depth(text), deep, "{text}");
-        }
     }
 }

@@ -10,6 +10,8 @@ pub const HOLDER_BYTES_MAX: usize = 256;
 pub const RESOURCES_PER_ACQUIRE_MAX: usize = 64;
 /// Callers describe their work in metadata; the work itself belongs elsewhere.
 pub const METADATA_BYTES_MAX: usize = 4_096;
+/// Half of what readers of JSON accept: metadata is read inside leases, and those inside pages.
+pub const METADATA_DEPTH_MAX: usize = 64;
 /// Why an administrator took a lease away, or a note of that size.
 pub const REASON_BYTES_MAX: usize = 1_024;
 /// An idempotency key is an id, not a document.

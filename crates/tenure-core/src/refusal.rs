@@ -32,7 +32,7 @@ pub enum Blocker {
         /// Until when it is closed.
         until: Timestamp,
     },
-    /// Nobody holds it, but someone has been waiting longer (L9).
+    /// No lease stands against it, but someone has been waiting longer (L9).
     Waiter {
         /// Who waits.
         holder: Holder,
@@ -68,6 +68,16 @@ pub struct Conflict {
     pub blocker: Blocker,
     /// How many wait for something that overlaps it.
     pub waiting: usize,
+    /// Whether it is the asker's own lease. Waiting for that would never end (L9).
+    pub is_own: bool,
+}
+
+impl Conflict {
+    /// The conflict as it looks to who asked.
+    pub(crate) fn seen_by(self, asker: &Holder) -> Conflict {
+        let is_own = matches!(&self.blocker, Blocker::Lease { holder, .. } if holder == asker);
+        Conflict { is_own, ..self }
+    }
 }
 
 /// Why the ledger says no.

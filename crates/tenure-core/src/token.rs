@@ -66,6 +66,9 @@ impl fmt::Display for Token {
     }
 }
 
+/// The longest lease id: the largest epoch and the largest counter.
+pub const LEASE_ID_BYTES_MAX: usize = "lease-2097151-4294967295".len();
+
 /// The name of one grant, written `lease-<epoch>-<counter>`: another view of its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(Token);
@@ -152,6 +155,8 @@ mod tests {
         let id = LeaseId::from(Token::start_of(Epoch(7)).next());
         assert_eq!(id.to_string(), "lease-7-1");
         assert_eq!("lease-7-1".parse(), Ok(id));
+        let longest = LeaseId::from(Token::from_u64((1 << 53) - 1)).to_string();
+        assert_eq!((longest.len(), longest.parse::<LeaseId>().is_ok()), (LEASE_ID_BYTES_MAX, true));
         for text in ["", "lease-7", "lease-07-1", "lease-+7-1", "lease-7-4294967296", "lease-9999999-1", "7-1"] {
             assert_eq!(text.parse::<LeaseId>(), Err(BadLeaseId), "{text}");
         }

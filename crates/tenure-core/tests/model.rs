@@ -349,7 +349,7 @@ fn kept(reply: &Renewal) -> Kept {
 
 fn ending(reply: &Ending) -> Kept {
     match reply {
-        Ending::Ended(_) => Kept::Ended,
+        Ending::Ended(..) => Kept::Ended,
         Ending::Over => Kept::Over,
         Ending::NotHolder { .. } => Kept::NotHolder,
         Ending::Unknown => Kept::Unknown,

@@ -230,7 +230,7 @@ fn l6_releasing_is_for_the_holder_and_can_be_said_twice() {
     let lease = desk.take("task:1", "ann");
     let other = desk.apply(Release { token: lease.token, holder: holder("bob") });
     assert!(matches!(other, Ending::NotHolder { holder } if holder.as_str() == "ann"));
-    assert!(matches!(desk.release(&lease), Ending::Ended(_)));
+    assert!(matches!(desk.release(&lease), Ending::Ended(..)));
     assert!(matches!(desk.release(&lease), Ending::Over));
     assert_eq!(desk.ends().len(), 1);
 }
@@ -312,6 +312,18 @@ fn l9_a_newcomer_does_not_pass_those_in_line() {
 }
 
 #[test]
+fn l9_the_oldest_wait_is_named_not_the_one_for_the_largest_thing() {
+    let mut desk = Desk::new();
+    desk.granted(shared(acquire("path:f", "ann")));
+    desk.queued(wait("path:f", "first"));
+    desk.queued(wait("repo:*", "second"));
+    let Refusal::Held(conflict) = desk.refused(shared(acquire("path:f", "cid"))) else { panic!() };
+    assert_eq!((conflict.blocker.holder(), conflict.overlap), (&holder("first"), resource("path:f")));
+    let check = Check { resources: [resource("path:f")].into_iter().collect(), mode: Mode::Shared, holder: None };
+    assert_eq!(desk.apply(check).conflicts[0].blocker.holder(), &holder("first"));
+}
+
+#[test]
 fn l9_an_exclusive_wait_is_not_starved_by_shared_ones() {
     let mut desk = Desk::new();
     let reader = desk.granted(shared(acquire("path:src", "ann")));
@@ -333,7 +345,8 @@ fn l9_a_wait_has_its_own_deadline() {
     assert!(desk.settled.is_empty());
     desk.after(1);
     let (id, answer) = desk.settled.remove(0);
-    assert_eq!((id, answer.unwrap_err().code()), (waiter, "wait_timed_out"));
+    let Err(Refusal::WaitTimedOut(conflict)) = answer else { panic!() };
+    assert_eq!((id, conflict.waiting), (waiter, 0), "who gave up does not wait for it any more");
     assert_eq!(desk.apply(Count).waiters, 0);
 }
 
@@ -468,7 +481,9 @@ fn l14_a_refusal_names_what_stands_in_the_way() {
     desk.queued(wait("path:src", "bob"));
     let Refusal::Held(conflict) = desk.refused(acquire("path:src/a.rs", "cid")) else { panic!() };
     assert_eq!((conflict.resource, conflict.overlap), (resource("path:src/a.rs"), resource("path:src")));
-    assert_eq!(conflict.waiting, 1);
+    assert_eq!((conflict.waiting, conflict.is_own), (1, false));
+    let Refusal::Held(own) = desk.refused(acquire("path:src/a.rs", "ann")) else { panic!() };
+    assert!(own.is_own, "waiting for oneself would never end");
     let expected = Blocker::Lease {
         token: lease.token,
         holder: holder("ann"),
@@ -495,6 +510,12 @@ fn l14_a_check_takes_nothing_and_lists_what_an_acquire_would_meet() {
     assert_eq!(desk.apply(Count).leases, 2);
 }
 
+/// Metadata so deep.
+fn nested(depth: usize) -> Box<serde_json::value::RawValue> {
+    let text = format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    serde_json::value::RawValue::from_string(text).unwrap()
+}
+
 #[test]
 fn l15_what_is_too_much_is_refused_and_the_bound_is_said() {
     let mut desk = Desk::new();
@@ -504,6 +525,10 @@ fn l15_what_is_too_much_is_refused_and_the_bound_is_said() {
     for (request, max) in [
         (Acquire::new(many, holder("ann"), ttl(10_000)), limits::RESOURCES_PER_ACQUIRE_MAX),
         (Acquire { metadata: Some(note), ..acquire("task:1", "ann") }, limits::METADATA_BYTES_MAX),
+        (
+            Acquire { metadata: Some(nested(limits::METADATA_DEPTH_MAX + 1)), ..acquire("task:1", "ann") },
+            limits::METADATA_DEPTH_MAX,
+        ),
         (Acquire { wait_ms: Some(limits::WAIT_MS_MAX + 1), ..acquire("task:1", "ann") }, limits::WAIT_MS_MAX as usize),
         (Acquire { grace_ms: u32::MAX, ..acquire("task:1", "ann") }, limits::GRACE_MS_MAX as usize),
         (
@@ -521,6 +546,7 @@ fn l15_what_is_exactly_at_a_bound_is_allowed() {
     let mut desk = Desk::new();
     let many = (0..limits::RESOURCES_PER_ACQUIRE_MAX).map(|n| resource(&format!("task:{n}")));
     let note = serde_json::value::to_raw_value(&"x".repeat(limits::METADATA_BYTES_MAX - 2)).unwrap();
+    desk.granted(Acquire { metadata: Some(nested(limits::METADATA_DEPTH_MAX)), ..acquire("task:deep", "ann") });
     desk.granted(Acquire {
         metadata: Some(note),
         wait_ms: Some(limits::WAIT_MS_MAX),

@@ -8,11 +8,15 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tenure_core::limits::{
+    HOLDER_BYTES_MAX, METADATA_BYTES_MAX, RENEWALS_PER_REQUEST_MAX, RESOURCE_BYTES_MAX, RESOURCES_PER_ACQUIRE_MAX,
+};
+use tenure_core::token::LEASE_ID_BYTES_MAX;
 
 use crate::keys::Keys;
 
-/// The largest body of a request. An acquire of 64 resources of full length is larger; who needs that can raise it.
-pub const BODY_BYTES_MAX: usize = 64 * 1_024;
+/// The largest body of a request: every acquire and renewal that keeps to the ledger's bounds fits, with room for blanks.
+pub const BODY_BYTES_MAX: usize = 512 * 1_024;
 /// The most open connections: agents keep one each, followers of events one more. Each costs a file descriptor.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// The longest head of a request: its address and its header fields. Sixteen times a holder, a key and a cursor together.
@@ -31,6 +35,19 @@ pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How much longer than its response timeout a worker may be silent: what heartbeats of real workers are late by.
 pub const TASK_GRACE: Duration = Duration::from_secs(1);
+
+/// The most bytes that JSON takes for one byte of a text: `\u003c`, as some programs write `<`.
+const ESCAPED_BYTES_MAX: usize = 6;
+/// Quotes and a comma.
+const LISTED_BYTES: usize = 3;
+/// The largest body of an acquire: names written in the longest way, metadata as it is, and the fields around them.
+const ACQUIRE_BYTES_MAX: usize = RESOURCES_PER_ACQUIRE_MAX * (RESOURCE_BYTES_MAX * ESCAPED_BYTES_MAX + LISTED_BYTES)
+    + HOLDER_BYTES_MAX * ESCAPED_BYTES_MAX
+    + METADATA_BYTES_MAX
+    + 1_024;
+/// The largest body of a renewal of many. Nobody escapes digits.
+const RENEW_BYTES_MAX: usize = RENEWALS_PER_REQUEST_MAX * (LEASE_ID_BYTES_MAX + LISTED_BYTES) + 1_024;
+const _: () = assert!(ACQUIRE_BYTES_MAX <= BODY_BYTES_MAX && RENEW_BYTES_MAX <= BODY_BYTES_MAX);
 
 /// How a server is set up.
 #[derive(Debug, Clone)]

@@ -81,6 +81,22 @@ impl Error {
         }
     }
 
+    /// Whether no answer came because the two sides could not agree on an encrypted connection: mostly, because the
+    /// server's certificate is not trusted here or is for another name.
+    pub fn is_tls(&self) -> bool {
+        let Error::Unreachable { source, .. } = self else { return false };
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());
+        while let Some(error) = next {
+            if error.is::<rustls::Error>() {
+                return true;
+            }
+            // An I/O error does not count what it carries among its sources.
+            let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            next = carried.map(|carried| carried as _).or_else(|| error.source());
+        }
+        false
+    }
+
     /// Whether the same call may succeed when it is simply sent again.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
@@ -124,7 +140,7 @@ pub enum Refusal {
         /// Whose it is.
         holder: Option<Holder>,
     },
-    /// No such lease was ever granted.
+    /// No such lease was ever granted, or its history is no longer kept.
     UnknownLease,
     /// One of the server's bounds.
     LimitReached,

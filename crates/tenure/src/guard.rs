@@ -130,8 +130,8 @@ impl Lease {
         self.pulse.loss()
     }
 
-    /// Resolves when the lease is lost: at once when the server says so, and otherwise when
-    /// [`Lease::trusted_for`] reaches zero, which is before anyone else can have been granted it.
+    /// Resolves when the lease is lost: when the server says so in answer to a renewal, and otherwise when
+    /// [`Lease::trusted_for`] reaches zero, which is before the lease can have run out.
     ///
     /// The future does not borrow the guard, so it can be moved into the work. It never resolves for a guard
     /// that was dropped or released before it was lost.

@@ -20,13 +20,15 @@
 //!
 //! **What a guard promises.** A [`Lease`] is renewed by one operating-system thread per [`Client`], which goes on while
 //! the program's own runtime is blocked or busy; a thousand leases cost one request per beat. [`Lease::lost`] resolves
-//! *before* the server can have given the resource to anyone else: the guard trusts its lease until the send time of
-//! the last accepted renewal plus the ttl minus a margin, on a monotonic clock. An outage or a restart of the server
-//! that is shorter than that is not noticed at all.
+//! *before* the lease can have run out: the guard trusts its lease until the send time of the last accepted renewal
+//! plus the ttl minus a margin, on a monotonic clock. An outage or a restart of the server that is shorter than that
+//! is not noticed at all.
 //!
-//! **What it does not promise.** A process that is stopped (SIGSTOP, a paused machine) cannot notice anything. What it
-//! does when it wakes is fenced by the token: hand [`Lease::token`] to whatever the work writes to, and let that
-//! refuse a token smaller than the largest it has seen.
+//! **What it does not promise.** A lease that an administrator takes away may be another's at once; the guard notices
+//! at the next beat, a third of the ttl later at most ([`Acquire::grace`] keeps others out meanwhile). A process
+//! that is stopped (SIGSTOP, a paused machine) cannot notice anything. What it does when it wakes is fenced by the
+//! token: hand [`Lease::token`] to whatever the work writes to, and let that refuse a token smaller than the largest
+//! it has seen.
 //!
 //! **Dropping a guard** stops the heartbeat and nothing else: the lease lapses after its ttl. Giving it back at once is
 //! [`Lease::release`], after the guarded work has stopped.

@@ -179,6 +179,9 @@ pub struct Conflict {
     /// How many wait for something that overlaps it.
     #[serde(default)]
     pub waiting: u64,
+    /// Whether it is the asker's own lease: waiting for that would never end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
 }
 
 /// How a lease ended, and who holds its resources now.
@@ -206,7 +209,7 @@ pub struct Ended {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// Whether an acquire would have been granted.
+    /// Whether nobody is in the way; if leases of the asker did not count, nobody else.
     pub free: bool,
     /// Who stands in the way.
     #[serde(default)]

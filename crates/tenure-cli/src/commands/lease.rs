@@ -132,10 +132,15 @@ struct ListArgs {
     /// Only resources of this kind, for example path
     #[arg(long)]
     kind: Option<String>,
-    /// At most this many
-    #[arg(long, default_value_t = 1_000)]
-    limit: usize,
+    /// At most this many [default: all that are active, the latest 1000 of others]
+    #[arg(long)]
+    limit: Option<usize>,
 }
+
+/// How many leases that are over are listed unless more are asked for: there are as many as the history is long.
+const ENDED_MAX: usize = 1_000;
+/// The longest page a server gives.
+const PAGE_MAX: usize = 1_000;
 
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
     let client = args.connect.client(connect::user_at_host(), connect::PATIENCE)?;
@@ -191,7 +196,9 @@ async fn release(client: &Client, id: LeaseId, output: Output) -> Done {
 async fn revoke(client: &Client, id: LeaseId, reason: &str, output: Output) -> Done {
     let lease = client.revoke(id, reason).await?;
     output.result(&lease, || {
-        format!("Lease revoked\n  Lease: {id}\n  Resource: {}\n  Held by: {}", show::resources(&lease), lease.holder)
+        // One that is over cannot be taken away; that it is over is what was wanted.
+        let done = if lease.status == Status::Revoked { "Lease revoked" } else { "Lease was over already" };
+        format!("{done}\n{}", show::facts(&lease, SystemTime::now()))
     });
     Ok(Exit::OK)
 }
@@ -202,22 +209,25 @@ async fn list(client: &Client, args: &ListArgs, output: Output) -> Done {
     query = args.held_by.iter().fold(query, LeaseQuery::holder);
     query = args.kind.iter().fold(query, LeaseQuery::kind);
     query = query.status(args.status);
+    let limit = args.limit.unwrap_or(if args.status == Status::Active { usize::MAX } else { ENDED_MAX });
     let mut leases = Vec::new();
     let mut now = None;
-    loop {
-        let left = args.limit.saturating_sub(leases.len()).min(1_000);
+    let next = loop {
+        let left = limit.saturating_sub(leases.len()).min(PAGE_MAX);
         let page = client.leases(&query.clone().limit(u32::try_from(left).unwrap_or(u32::MAX))).await?;
         now = now.or(page.server_time);
         leases.extend(page.leases);
         match page.next {
-            Some(next) if leases.len() < args.limit => query = query.after(next),
-            next => {
-                let data = serde_json::json!({ "leases": leases, "next": next });
-                output.result(&data, || show::table(&leases, now.unwrap_or_else(SystemTime::now), args.status));
-                return Ok(Exit::OK);
-            }
+            Some(next) if leases.len() < limit => query = query.after(next),
+            next => break next,
         }
+    };
+    let data = serde_json::json!({ "leases": leases, "next": next });
+    output.result(&data, || show::table(&leases, now.unwrap_or_else(SystemTime::now), args.status));
+    if next.is_some() {
+        output.note(&format!("Note: there are more than these {}; --limit says how many to list", leases.len()));
     }
+    Ok(Exit::OK)
 }
 
 fn mode(shared: bool) -> Mode {

@@ -1,4 +1,4 @@
-//! `tenure run`: hold, heartbeat, run; stop everything that runs under the lease before the lease can be another's.
+//! `tenure run`: hold, heartbeat, run; stop everything that runs under the lease before the lease can run out.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -22,8 +22,9 @@ const STOP_DIVISOR: u32 = 4;
 /// Run a command while holding a lease.
 ///
 /// The command runs in a process group of its own, with TENURE_LEASE_ID, TENURE_TOKEN and TENURE_RESOURCES in its
-/// environment. When the lease is lost, or no renewal is accepted in time, the whole group gets TERM and then KILL,
-/// before anybody else can have been granted it. Exits with the command's own code; see 'tenure help exit-codes'.
+/// environment. When no renewal is accepted in time, the whole group gets TERM and then KILL before the lease can have
+/// run out. When an administrator takes the lease away, the group gets TERM at the next renewal, a third of the ttl
+/// later at most; --grace keeps others out meanwhile. Exits with the command's own code; see 'tenure help exit-codes'.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Together with other shared leases, but with no exclusive one
     #[arg(long)]
     shared: bool,
-    /// Keep it closed this long for others if this run is lost
+    /// Keep it closed this long for others if this run is lost or the lease is taken away
     #[arg(long, value_parser = span::parse)]
     grace: Option<Duration>,
     /// How long the command may take to stop after TERM; less if the lease leaves less

@@ -15,6 +15,7 @@ fn require_refuses_a_commit_without_a_covering_lock_and_takes_one_with_it() {
     let refused = a.commit();
     assert_ne!(refused.code, Some(0));
     assert!(refused.err.contains("you hold no lock that covers path:src/a.rs"), "{refused:?}");
+    assert!(refused.err.contains("Hint: take the lock first"), "{refused:?}");
     a.acquire("path:src", "1h").ok();
     a.commit().ok();
     a.write("docs/b.md", "1");
@@ -51,6 +52,9 @@ fn require_refuses_a_push_while_the_repository_is_anothers() {
     let refused = b.git(&["push", "-q", "origin", "main"]);
     assert_ne!(refused.code, Some(0));
     assert!(refused.err.contains("repo:deploy is locked by"), "{refused:?}");
+    let (owner, hint) = (a.live()[0].1.clone(), "holds repo:deploy: push again when it is given back");
+    assert!(refused.err.contains(&format!("Hint: {owner} {hint}")), "{refused:?}");
+    assert!(!refused.err.contains("lock acquire"), "no lock would help: {refused:?}");
     a.tenure(&["lock", "release", "repo:deploy"]).ok();
     b.git(&["push", "-q", "origin", "main"]).ok();
 }

@@ -268,3 +268,24 @@ fn run_stops_the_command_before_its_lock_ends_when_the_remote_stays_away() {
     // Four seconds, and the time to get there on a busy machine.
     assert!(started.elapsed() < std::time::Duration::from_secs(8), "{:?}", started.elapsed());
 }
+
+#[test]
+fn run_stops_the_command_before_its_lock_ends_also_if_the_remote_was_slow_to_grant_it() {
+    let world = World::new();
+    let a = world.clone("a");
+    // Half of the ttl is gone when the answer comes.
+    let hook = world.place("remote.git");
+    hook.write("hooks/post-receive", "#!/bin/sh\nsleep 3\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(hook.dir.join("hooks/post-receive"), mode).expect("executable");
+    // It does not listen to TERM, and says as long as it can when it still ran.
+    let script = r#"tenure lock run --resource path:x --ttl 6s --wait 1m -- sh -c '
+        trap "" TERM; git remote set-url origin /nowhere.git
+        while :; do date +%s%3N >now && mv now last; sleep 0.05; done'"#;
+    a.bash(script, &[]).exits(75);
+    let last: u64 = std::fs::read_to_string(a.dir.join("last")).expect("it ran").trim().parse().expect("a time");
+    a.git(&["remote", "set-url", "origin", &world.path("remote.git").display().to_string()]).ok();
+    let locks = a.tenure(&["lock", "status", "--all", "--json"]).ok().json();
+    let ends = locks["data"]["locks"][0]["expires_unix_ms"].as_u64().expect("a time");
+    assert!(last < ends, "it ran for {} ms without its lock", last - ends);
+}

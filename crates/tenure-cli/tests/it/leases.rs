@@ -188,3 +188,65 @@ fn events_are_watched_as_lines_and_as_envelopes() {
     let ended = server.run(&["lease", "ls", "--status", "revoked", "--json"]).expect(0).data();
     assert_eq!(ended["leases"][0]["note"], "stuck");
 }
+
+#[test]
+fn who_takes_away_what_is_over_is_told_how_it_ended() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let acquire = |resource: &str| {
+        let lease = server.run(&["lease", "acquire", resource, "--holder", "ann", "--json"]).expect(0).data();
+        lease["id"].as_str().unwrap().to_owned()
+    };
+    let revoke = |id: &str| server.run(&["lease", "revoke", id, "--reason", "stuck", "--holder", "root"]).expect(0);
+    let over = acquire("x:a");
+    server.run(&["lease", "release", &over, "--holder", "ann"]).expect(0);
+    assert_snapshot!(stable(&revoke(&over).stdout), @r#"
+    Lease was over already
+      Lease: LEASE
+      Token: TOKEN
+      Resource: x:a
+      Holder: ann
+      Status: released TIME
+    "#);
+    assert_snapshot!(stable(&revoke(&acquire("x:b")).stdout), @r#"
+    Lease revoked
+      Lease: LEASE
+      Token: TOKEN
+      Resource: x:b
+      Holder: ann
+      Status: revoked TIME (stuck)
+    "#);
+}
+
+#[test]
+fn who_holds_it_already_is_not_told_to_wait_in_line() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    server.run(&["lease", "acquire", "x:a", "--holder", "ann"]).expect(0);
+    let own = server.run(&["lease", "acquire", "x:a", "--holder", "ann"]).expect(4);
+    assert!(own.stderr.contains("your own") && !own.stderr.contains("--wait"), "{own:?}");
+    let others = server.run(&["lease", "acquire", "x:a", "--holder", "bob"]).expect(4);
+    assert!(others.stderr.contains("--wait") && !others.stderr.contains("your own"), "{others:?}");
+}
+
+#[test]
+fn a_listing_has_every_lease_and_says_so_when_it_was_asked_for_fewer() {
+    const LEASES: usize = 1_001;
+    let rig = Rig::new();
+    let server = rig.serve();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = tenure::Client::builder().url(&server.url).holder("ann").build().unwrap();
+        let mut taken = tokio::task::JoinSet::new();
+        for n in 0..LEASES {
+            let client = client.clone();
+            taken.spawn(async move { client.acquire_without_heartbeat(tenure::Acquire::one(format!("x:{n}"))).await });
+        }
+        taken.join_all().await.into_iter().for_each(|taken| drop(taken.unwrap()));
+    });
+    let all = server.run(&["lease", "ls", "--json"]).expect(0);
+    assert_eq!((all.data()["leases"].as_array().unwrap().len(), all.stderr.as_str()), (LEASES, ""));
+    assert_eq!(server.run(&["lease", "ls"]).expect(0).stdout.lines().count(), 1 + LEASES);
+    let few = server.run(&["lease", "ls", "--limit", "2", "--json"]).expect(0);
+    assert!(few.stderr.contains("more than these 2") && few.data()["next"].is_string(), "{few:?}");
+}

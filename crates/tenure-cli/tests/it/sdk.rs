@@ -202,3 +202,26 @@ async fn a_thousand_guards_are_each_renewed_three_times_per_ttl() {
     let renewals = metric(&server, "tenure_renewals").await - before;
     assert!((5_000..=8_000).contains(&renewals), "every lease three times per ttl, six in all: {renewals}");
 }
+
+#[tokio::test]
+async fn more_guards_than_one_request_may_name_are_all_kept() {
+    const GUARDS: usize = 4_200;
+    let rig = Rig::new();
+    let server = rig.serve();
+    let client = client(&server, "ann");
+    let mut guards = Vec::new();
+    let numbers: Vec<usize> = (0..GUARDS).collect();
+    for some in numbers.chunks(50) {
+        let mut taken = tokio::task::JoinSet::new();
+        for number in some {
+            let (client, request) = (client.clone(), Acquire::one(format!("x:{number}")).ttl(Duration::from_secs(15)));
+            taken.spawn(async move { client.acquire(request).await.unwrap() });
+        }
+        guards.extend(taken.join_all().await);
+    }
+    let before = metric(&server, "tenure_renewals").await;
+    // Twice each, so that every one has been renewed by a request that names as many as it can.
+    let enough = before + 2 * GUARDS as u64;
+    seen(async || (metric(&server, "tenure_renewals").await >= enough).then_some(())).await;
+    assert!(guards.iter().all(|guard| guard.state() == State::Held));
+}

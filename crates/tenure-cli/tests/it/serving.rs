@@ -47,6 +47,7 @@ fn other_machines_come_in_with_keys_only() {
     assert!(refused.stderr.contains("--keys"), "{refused:?}");
     let agent = rig.run(&["key", "new", "ci", "--keys", "keys.toml", "--json"]).expect(0).data();
     let admin = rig.run(&["key", "new", "boss", "--role", "admin", "--keys", "keys.toml", "--json"]).expect(0).data();
+    let several = rig.run(&["key", "new", "all", "--holder", "ci-*", "--keys", "keys.toml", "--json"]).expect(0).data();
     let file = std::fs::read_to_string(rig.home().join("keys.toml")).unwrap();
     assert!(!file.contains(agent["key"].as_str().unwrap()), "only the hash is kept");
     let mode = std::os::unix::fs::PermissionsExt::mode(
@@ -68,6 +69,10 @@ fn other_machines_come_in_with_keys_only() {
     with(&agent["key"], &["lease", "revoke", id, "--reason", "x"]).expect(77);
     with(&admin["key"], &["lease", "revoke", id, "--reason", "x"]).expect(0);
     with(&agent["key"], &["run", "--resource", "x:a", "--", "true"]).expect(0);
+    with(&several["key"], &["lease", "acquire", "x:c", "--holder", "ci-7"]).expect(0);
+    let nameless = with(&several["key"], &["lease", "acquire", "x:d"]).expect(2);
+    assert!(nameless.stderr.contains("--holder or TENURE_HOLDER"), "{nameless:?}");
+    assert!(!nameless.stderr.contains("X-Tenure-Holder"), "nobody here writes headers: {nameless:?}");
     with(&agent["key"], &["backup", "copy.db"]).expect(77);
     with(&admin["key"], &["backup", "copy.db"]).expect(0);
 }
@@ -128,4 +133,21 @@ fn the_ready_line_is_an_envelope_with_json() {
     std::io::Read::read_to_string(server.0.stderr.as_mut().unwrap(), &mut log).unwrap();
     let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["message"] == "stopping"), "{log}");
+}
+
+#[test]
+fn who_does_not_trust_the_certificate_is_told_how_to() {
+    let rig = Rig::new();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(rig.home().join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(rig.home().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let server = rig.serve_with("127.0.0.1:0", &["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let distrusted = rig.run(&["lease", "ls", "--url", &url]).expect(5);
+    let lines: Vec<&str> = distrusted.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "an error and a hint: {distrusted:?}");
+    assert!(lines[1].contains("--ca FILE") && !lines[1].contains("running"), "{distrusted:?}");
+    rig.run(&["lease", "ls", "--url", &url, "--ca", "cert.pem"]).expect(0);
+    let elsewhere = rig.run(&["lease", "ls", "--url", &server.url, "--ca", "cert.pem"]).expect(5);
+    assert!(elsewhere.stderr.contains("the name in --url"), "{elsewhere:?}");
 }

@@ -3,6 +3,7 @@
 use crate::change::{Change, Keyed, Record};
 use crate::command::{Acquire, Acquired, Command, Grant};
 use crate::event::{Event, EventKind};
+use crate::json;
 use crate::lease::{Lease, Resources};
 use crate::ledger::conflict::Wanted;
 use crate::ledger::deadlines::Due;
@@ -31,7 +32,7 @@ impl Ledger {
         let wanted = Wanted { resources: &request.resources, mode: request.mode, chain: &chain, place: None };
         match (self.obstacle(&wanted), request.wait_ms) {
             (None, _) => Ok(Acquired::Granted(self.grant(turn, request))),
-            (Some(conflict), None | Some(0)) => Err(Refusal::Held(Box::new(conflict))),
+            (Some(conflict), None | Some(0)) => Err(Refusal::Held(Box::new(conflict.seen_by(&request.holder)))),
             (Some(_), Some(wait_ms)) => self.enqueue(turn, request, chain, wait_ms).map(Acquired::Queued),
         }
     }
@@ -126,11 +127,13 @@ fn check_limits(request: &Acquire) -> Result<(), Refusal> {
         return Err(Refusal::NoResources);
     }
     let metadata = request.metadata.as_ref().map_or(0, |metadata| metadata.get().len());
+    let depth = request.metadata.as_ref().map_or(0, |metadata| json::depth(metadata.get()));
     let key = request.key.as_ref().map_or(0, |key| key.len());
     let wait_ms = request.wait_ms.unwrap_or(0);
     for (what, has, max) in [
         ("the number of resources in one acquire", request.resources.len() as u64, limits::RESOURCES_PER_ACQUIRE_MAX),
         ("the size of metadata in bytes", metadata as u64, limits::METADATA_BYTES_MAX),
+        ("the depth of metadata", depth as u64, limits::METADATA_DEPTH_MAX),
         ("the size of an idempotency key in bytes", key as u64, limits::IDEMPOTENCY_KEY_BYTES_MAX),
         ("a wait in milliseconds", wait_ms, limits::WAIT_MS_MAX as usize),
         ("a grace in milliseconds", u64::from(request.grace_ms), limits::GRACE_MS_MAX as usize),

@@ -6,6 +6,7 @@ use crate::command::WaiterId;
 use crate::lease::{Lease, Mode, Resources};
 use crate::ledger::Ledger;
 use crate::ledger::overlap::OverlapIndex;
+use crate::ledger::queue::Waiter;
 use crate::limits::WITHIN_DEPTH_MAX;
 use crate::refusal::{Blocker, Conflict, Refusal};
 use crate::{Holder, Resource, Token};
@@ -121,14 +122,30 @@ impl Ledger {
         if self.queue.is_empty() {
             return None;
         }
-        self.queue.wanted.against(resource, wanted.mode).find_map(|(at, ids, _)| {
-            let older =
-                ids.iter().map(|id| WaiterId(*id)).take_while(|id| wanted.place.is_none_or(|place| *id < place));
-            let mut older = older.filter_map(|id| self.queue.get(id));
-            let waiter =
-                older.find(|waiter| !self.waits_for_any_of(waiter.resources(), waiter.mode(), wanted.chain))?;
-            Some(self.conflict(resource, at, Blocker::Waiter { holder: waiter.holder().clone() }))
-        })
+        let is_before = |waiter: &Waiter| !self.waits_for_any_of(waiter.resources(), waiter.mode(), wanted.chain);
+        self.first_in_line(resource, wanted.mode, wanted.place, is_before)
+    }
+
+    /// The oldest wait before `place` that stands against `resource`, of those that count.
+    pub(crate) fn first_in_line(
+        &self,
+        resource: &Resource,
+        mode: Mode,
+        place: Option<WaiterId>,
+        counts: impl Fn(&Waiter) -> bool,
+    ) -> Option<Conflict> {
+        let mut first = None;
+        let mut before = place;
+        for (at, ids, _) in self.queue.wanted.against(resource, mode) {
+            let older = ids.iter().map(|id| WaiterId(*id)).take_while(|id| before.is_none_or(|before| *id < before));
+            let mut older = older.filter_map(|id| Some((id, self.queue.get(id)?)));
+            if let Some((id, waiter)) = older.find(|(_, waiter)| counts(waiter)) {
+                before = Some(id);
+                first = Some((at, waiter));
+            }
+        }
+        let (at, waiter) = first?;
+        Some(self.conflict(resource, at, Blocker::Waiter { holder: waiter.holder().clone() }))
     }
 
     /// Whether a wait for these stands behind one of the leases of `chain`. It then does not stand in the way of what
@@ -142,7 +159,7 @@ impl Ledger {
 
     pub(crate) fn conflict(&self, resource: &Resource, overlap: &Resource, blocker: Blocker) -> Conflict {
         let waiting = self.queue.wanted.count(resource);
-        Conflict { resource: resource.clone(), overlap: overlap.clone(), blocker, waiting }
+        Conflict { resource: resource.clone(), overlap: overlap.clone(), blocker, waiting, is_own: false }
     }
 }
 

@@ -90,7 +90,7 @@ impl Ledger {
 
     fn end_now(&mut self, turn: &mut Turn<'_>, token: Token, end: End, cause: Cause) -> Ending {
         match self.end(turn, token, end, cause) {
-            Some(lease) => Ending::Ended(lease),
+            Some(lease) => Ending::Ended(lease, turn.now()),
             None => Ending::Over,
         }
     }

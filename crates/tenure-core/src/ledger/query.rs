@@ -1,11 +1,12 @@
 //! Owns looking without touching: what is active, and who would stop me. Every answer is bounded.
 
-use crate::command::{Check, Checked, Command, Count, Counts, Get, Got, List, Page, Tick, WaiterId};
+use crate::command::{Check, Checked, Command, Count, Counts, Get, Got, List, Page, Tick};
 use crate::lease::Lease;
 use crate::ledger::conflict::lease_blocker;
+use crate::ledger::queue::Waiter;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{BLOCKERS_LISTED_MAX, PAGE_MAX};
-use crate::refusal::{Blocker, Conflict};
+use crate::refusal::Conflict;
 use crate::{Resource, Token};
 
 /// How many leases one page may look at: filters that match little must not hold everyone up.
@@ -65,17 +66,10 @@ impl Ledger {
         }
         found.extend(self.closure_against(resource));
         if found.is_empty() {
-            found.extend(self.first_in_line(resource, check));
+            let is_other = |waiter: &Waiter| check.holder.as_ref() != Some(waiter.holder());
+            found.extend(self.first_in_line(resource, check.mode, None, is_other));
         }
         found
-    }
-
-    fn first_in_line(&self, resource: &Resource, check: &Check) -> Option<Conflict> {
-        self.queue.wanted.against(resource, check.mode).find_map(|(at, ids, _)| {
-            let waiter = ids.iter().filter_map(|id| self.queue.get(WaiterId(*id)));
-            let other = waiter.into_iter().find(|waiter| check.holder.as_ref() != Some(waiter.holder()))?;
-            Some(self.conflict(resource, at, Blocker::Waiter { holder: other.holder().clone() }))
-        })
     }
 
     fn list(&self, query: &List) -> (Vec<Lease>, Option<Token>) {

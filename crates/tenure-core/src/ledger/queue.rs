@@ -144,8 +144,10 @@ impl Ledger {
     pub(crate) fn time_out(&mut self, turn: &mut Turn<'_>, id: WaiterId) {
         let Some(waiter) = self.queue.get(id) else { return };
         match self.obstacle_of(id, waiter) {
-            Some(conflict) => {
+            Some(mut conflict) => {
                 self.give_up(id);
+                // Who gave up waits no more.
+                conflict.waiting = self.queue.wanted.count(&conflict.resource);
                 turn.settled.push((id, Err(Refusal::WaitTimedOut(Box::new(conflict)))));
             }
             // Free at the last moment: the queue is served before a deadline is looked at, so this is not expected.

@@ -113,7 +113,7 @@ impl Command for ReleaseScope {
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
         ledger.own_scope(self.intent, self.token, &self.holder)?;
         match (Release { token: self.token, holder: self.holder }).decide(ledger, turn) {
-            Ending::Ended(lease) => Ok(lease),
+            Ending::Ended(lease, _) => Ok(lease),
             Ending::Over | Ending::NotHolder { .. } | Ending::Unknown => Err(ScopeMiss::Over),
         }
     }

@@ -20,8 +20,9 @@ class Lease:
 
     As a context manager it gives the lease back at the end of the block, and stops the block when the lease is lost:
     `with` raises `LeaseLost` in the thread at its next bytecode, `async with` cancels the task and turns the
-    cancellation into `LeaseLost`. That happens before anyone else can have been granted the resource. A thread that
-    sits in one long call of C code is told when that call returns.
+    cancellation into `LeaseLost`. When renewals fail, that happens before the lease can have run out; when an
+    administrator takes the lease away, at the next heartbeat. A thread that sits in one long call of C code is told
+    when that call returns.
 
     Without a block, ask `lost`, or pass a function to `on_lost`, and call `release` when the work is done. A guard that
     is thrown away stops beating, and the lease lapses after its ttl.

@@ -18,8 +18,8 @@ pub struct Ended(pub Event);
 /// A lease that is lost to who asked for it.
 #[derive(Debug, Clone)]
 pub struct Lost {
-    /// How it ended; nothing if its history is no longer kept.
-    pub ended: Option<Ended>,
+    /// How it ended.
+    pub ended: Ended,
     /// Who or what has its resources now.
     pub current: Option<Conflict>,
     /// The ledger's time of this answer.
@@ -42,15 +42,15 @@ pub enum Renewed {
     Lost(Box<Lost>),
     /// It is or was someone else's.
     NotHolder(Holder),
-    /// No such lease was ever granted.
+    /// No such lease was ever granted, or its history is no longer kept.
     Unknown,
 }
 
 /// The answer to a release or a revoke.
 #[derive(Debug, Clone)]
 pub enum Released {
-    /// It is over now; this was it.
-    Ended(Lease),
+    /// It is over now: this was it, and this is when it ended.
+    Ended(Lease, Timestamp),
     /// It was over before.
     Before(Box<Ended>),
     /// It is or was someone else's; nothing changed.
@@ -85,7 +85,7 @@ impl Engine {
             Renewal::Renewed { expires_at, ttl, now } => Renewed::Renewed { expires_at, ttl, now },
             Renewal::NotHolder { holder } => self.not_holder(holder, Renewed::NotHolder),
             Renewal::Unknown => Renewed::Unknown,
-            Renewal::Over => self.over(lost.next(), &holder),
+            Renewal::Over => self.over(lost.next().flatten(), &holder),
         });
         Ok(renewed.collect())
     }
@@ -94,7 +94,7 @@ impl Engine {
     pub async fn release(&self, release: Release) -> Result<Released, Unavailable> {
         let (token, holder) = (release.token, release.holder.clone());
         match self.apply(release).await? {
-            Ending::Ended(lease) => Ok(Released::Ended(lease)),
+            Ending::Ended(lease, at) => Ok(Released::Ended(lease, at)),
             Ending::NotHolder { holder } => Ok(self.not_holder(holder, Released::NotHolder)),
             Ending::Unknown => Ok(Released::Unknown),
             // Rare, and in a box: every release would carry the room for it.
@@ -113,7 +113,7 @@ impl Engine {
     pub async fn revoke(&self, revoke: Revoke) -> Result<Released, Unavailable> {
         let token = revoke.token;
         match self.apply(revoke).await? {
-            Ending::Ended(lease) => Ok(Released::Ended(lease)),
+            Ending::Ended(lease, at) => Ok(Released::Ended(lease, at)),
             Ending::NotHolder { holder } => Ok(Released::NotHolder(holder)),
             Ending::Unknown => Ok(Released::Unknown),
             Ending::Over => {
@@ -140,18 +140,20 @@ impl Engine {
         self.read(move |reader| end_of(reader, token)).await
     }
 
-    async fn lost(&self, tokens: Vec<Token>) -> Result<Vec<Lost>, Unavailable> {
+    /// What became of leases that are over, in order; nothing about one that the history does not have.
+    async fn lost(&self, tokens: Vec<Token>) -> Result<Vec<Option<Lost>>, Unavailable> {
         let find = move |reader: &dyn Reader| tokens.into_iter().map(|token| end_of(reader, token)).collect();
         let ended: Vec<Option<Ended>> = self.read(find).await?;
         let resources = ended.iter().map(|ended| ended.as_ref().map(|Ended(event)| event.resources.clone()));
         let (current, now) = self.apply(WhoHas(resources.map(Option::unwrap_or_default).collect())).await?;
-        Ok(ended.into_iter().zip(current).map(|(ended, current)| Lost { ended, current, now }).collect())
+        let lost = |(ended, current): (Option<Ended>, _)| ended.map(|ended| Lost { ended, current, now });
+        Ok(ended.into_iter().zip(current).map(lost).collect())
     }
 
     fn over(&self, lost: Option<Lost>, asked_by: &Holder) -> Renewed {
         let Some(lost) = lost else { return Renewed::Unknown };
-        let former = lost.ended.as_ref().and_then(|Ended(event)| event.holder.as_ref());
-        if let Some(former) = former.filter(|former| *former != asked_by) {
+        let Ended(event) = &lost.ended;
+        if let Some(former) = event.holder.as_ref().filter(|former| *former != asked_by) {
             return self.not_holder(former.clone(), Renewed::NotHolder);
         }
         self.metrics().refused("lost");

@@ -77,6 +77,11 @@ impl Caller {
                 format!("the request names no holder: say who acts in the header {}", self.header),
             ));
         };
+        self.allowed(holder)
+    }
+
+    /// The same name, if the key may act under it.
+    fn allowed(&self, holder: Holder) -> Result<Holder, Problem> {
         match &self.key {
             Some(key) if !key.may_act_as(&holder) => {
                 Err(Problem::new(Code::Forbidden, format!("this API key may not act as {holder}")))
@@ -110,11 +115,20 @@ impl Caller {
         self.require(Role::Observer)
     }
 
-    /// The name under which an administrator acts.
-    pub(crate) fn administering(&self) -> Result<Holder, Problem> {
-        self.require(Role::Admin)?;
-        let named = self.holder.as_ref().map(Holder::as_str).or(self.key.as_ref().map(|key| key.name.as_str()));
-        parse_holder(self.header, named.unwrap_or(NAMELESS))
+    /// Who runs the server.
+    pub(crate) fn administering(&self) -> Result<(), Problem> {
+        self.require(Role::Admin)
+    }
+
+    /// The name under which an administrator acts: the key's own, unless the header says another of its names.
+    pub(crate) fn administrator(&self) -> Result<Holder, Problem> {
+        self.administering()?;
+        match (&self.holder, &self.key) {
+            (None, None) => parse_holder(self.header, NAMELESS),
+            (None, Some(key)) => parse_holder(self.header, &key.name),
+            (Some(holder), Some(key)) if holder.as_str() != key.name => self.allowed(holder.clone()),
+            (Some(holder), _) => Ok(holder.clone()),
+        }
     }
 
     fn require(&self, role: Role) -> Result<(), Problem> {

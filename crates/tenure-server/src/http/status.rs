@@ -93,7 +93,7 @@ pub(crate) async fn ping(caller: Caller, payload: Payload) -> Result<Response, P
 /// Nothing is here.
 pub(crate) async fn not_found(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(200).collect();
-    Problem::new(Code::NotFound, format!("there is nothing at {path}; /openapi.json lists what there is"))
+    Problem::new(Code::NotFound, format!("there is nothing at {path}; /openapi.json lists the native API"))
 }
 
 /// Something is here, but not for this method.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure_server::Config;
 use tenure_server::config::Access;
 use tenure_server::keys::{self, Role};
@@ -103,6 +103,32 @@ async fn a_key_acts_under_its_own_names_only() {
     assert_eq!(revoked.status, 200);
     let story = server.send(with(&keyed.observer, Request::new("GET", &path(&lease, "/events")))).await.json();
     assert_eq!(story["events"][1]["by"], "boss", "the key's name stands for who did it");
+}
+
+#[tokio::test]
+async fn an_administrator_signs_with_a_name_of_its_key() {
+    let made = [("root", &[][..]), ("boss", &["boss-*"])].map(|(name, holders)| {
+        keys::generate(name, Role::Admin, holders.iter().map(|name| (*name).to_owned()).collect()).expect("a key")
+    });
+    let file: String = made.iter().map(|(_, entry)| entry.as_str()).collect();
+    let access = Access::Keys(Arc::new(keys::parse(&file).expect("keys")));
+    let server = Server::with(Config { access, ..Config::default() }).await;
+    let [root, boss] = made.map(|(clear, _)| clear);
+    let revoke = |lease: &Value| Request::new("POST", &path(lease, "/revoke")).json(&json!({ "reason": "r" }));
+    let lease = server.send(with(&boss, take("boss-1", "job:1"))).await.json();
+    for (key, name) in [(&root, "ci-1"), (&root, "boss-1"), (&boss, "root"), (&boss, "ci-1")] {
+        server.send(with(key, revoke(&lease).holder(name))).await.problem(403, "forbidden");
+    }
+    for (key, name, signed) in
+        [(&root, None, "root"), (&root, Some("root"), "root"), (&boss, Some("boss-7"), "boss-7"), (&boss, None, "boss")]
+    {
+        let lease = server.send(with(&boss, take("boss-1", &format!("job:{signed}")))).await.json();
+        let request = name.into_iter().fold(revoke(&lease), Request::holder);
+        let revoked = server.send(with(key, request)).await;
+        assert_eq!((revoked.status, &revoked.json()["ended_by"]), (200, &json!(signed)));
+    }
+    let backup = server.send(with(&root, Request::new("GET", "/v1/backup").holder("anybody"))).await;
+    assert_ne!(backup.status, 403, "a copy is signed by nobody");
 }
 
 #[tokio::test]

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_core::limits::{
+    HOLDER_BYTES_MAX, METADATA_BYTES_MAX, RENEWALS_PER_REQUEST_MAX, RESOURCE_BYTES_MAX, RESOURCES_PER_ACQUIRE_MAX,
+};
 use tenure_server::Config;
 use tenure_server::config::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, load_tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +41,30 @@ async fn a_body_that_is_too_large_is_refused_and_its_sender_hears_it() {
     let fits = format!("{}{{}}", " ".repeat(BODY_BYTES_MAX - 2));
     let request = Request::new("POST", "/v1/ping").header("content-type", "application/json").body(fits);
     assert_eq!(server.send(request).await.status, 200);
+}
+
+#[tokio::test]
+async fn l15_the_largest_requests_that_keep_to_every_bound_are_taken() {
+    let server = Server::start().await;
+    // Some programs write every `<` in six bytes.
+    let name = |n: usize| format!("\"job:{n:02}{}\"", "\\u003c".repeat(RESOURCE_BYTES_MAX - "job:00".len()));
+    let names: Vec<String> = (0..RESOURCES_PER_ACQUIRE_MAX).map(name).collect();
+    let note = format!("{{\"a\":\"{}\"}}", "x".repeat(METADATA_BYTES_MAX - "{'a':''}".len()));
+    let holder = "<".repeat(HOLDER_BYTES_MAX);
+    let resources = names.join(", ");
+    let body = format!("{{\"resources\": [{resources}], \"holder\": \"{holder}\", \"metadata\": {note}}}");
+    let post = |path: &str| Request::new("POST", path).header("content-type", "application/json");
+    let lease = server.send(post("/v1/leases").body(body)).await;
+    assert_eq!(lease.status, 201, "{lease:?}");
+    assert_eq!(lease.json()["resources"].as_array().unwrap().len(), RESOURCES_PER_ACQUIRE_MAX);
+    let check = server.send(post("/v1/leases/check").body(format!("{{\"resources\": [{resources}]}}"))).await;
+    assert_eq!((check.status, &check.json()["free"]), (200, &json!(false)));
+    let mut ids = vec![json!("lease-2097151-4294967295"); RENEWALS_PER_REQUEST_MAX - 1];
+    ids.push(lease.json()["id"].clone());
+    let renew = Request::new("POST", "/v1/leases/renew").holder(&holder).json(&json!({ "ids": ids }));
+    let renewed = server.send(renew).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert_eq!(renewed.json()["results"][RENEWALS_PER_REQUEST_MAX - 1]["outcome"], "renewed");
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ async fn a_lease_is_taken_kept_looked_at_and_given_back() {
 
     let released = server.send(Request::new("DELETE", &path(&lease, "")).holder("a")).await;
     assert_eq!((released.status, &released.json()["status"]), (200, &json!("released")));
+    assert_eq!(released.json()["ended_at"], "2026-11-15T12:00:01.000Z");
     let again = server.send(Request::new("DELETE", &path(&lease, "")).holder("a")).await;
     assert_eq!((again.status, &again.json()["ended_at"]), (200, &json!("2026-11-15T12:00:01.000Z")));
     assert_eq!(server.get(&path(&lease, "")).await.json()["status"], "released");
@@ -118,7 +119,7 @@ async fn many_leases_are_renewed_in_one_request() {
     let answer = server.send(Request::new("POST", "/v1/leases/renew").holder("a").json(&ids)).await.json();
     let results = answer["results"].as_array().expect("results");
     let outcomes: Vec<_> = results.iter().map(|result| result["outcome"].as_str().unwrap()).collect();
-    assert_eq!(outcomes, ["renewed", "lost", "not_holder", "lost"], "{answer}");
+    assert_eq!(outcomes, ["renewed", "lost", "not_holder", "unknown"], "{answer}");
     assert_eq!(results[0]["expires_at"], "2026-11-15T12:00:10.000Z");
     assert_eq!((&results[1]["reason"], &results[1]["current"]["holder"]), (&json!("released"), &json!("c")));
     assert_eq!(results[2]["holder"], "b");
@@ -159,4 +160,38 @@ async fn l10_an_administrator_takes_a_lease_back_and_its_holder_is_told_why() {
     assert_eq!((&told["reason"], &told["note"]), (&json!("revoked"), &json!("deploy at noon")));
     let again = server.post(&path(&lease, "/revoke"), json!({ "reason": "again" })).await;
     assert_eq!((again.status, &again.json()["note"]), (200, &json!("deploy at noon")), "the first one counts");
+}
+
+#[tokio::test]
+async fn the_answer_to_a_revoke_says_all_that_is_said_of_it_later() {
+    let server = Server::start().await;
+    let lease = server.acquire("a", "job:1").await;
+    server.clock.advance_ms(250);
+    let revoke = Request::new("POST", &path(&lease, "/revoke")).holder("root").json(&json!({ "reason": "stuck" }));
+    let revoked = server.send(revoke).await.json();
+    assert_eq!((&revoked["ended_by"], &revoked["note"]), (&json!("root"), &json!("stuck")));
+    assert_eq!(server.get(&path(&lease, "")).await.json(), revoked);
+}
+
+#[tokio::test]
+async fn metadata_comes_back_as_it_was_sent_and_no_deeper_than_others_can_read() {
+    let server = Server::start().await;
+    let take = |resource: &str, note: &str| {
+        let body = format!(r#"{{"resource": "{resource}", "holder": "a", "metadata": {note}}}"#);
+        Request::new("POST", "/v1/leases").header("content-type", "application/json").body(body)
+    };
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let long = server.send(take("job:1", r#"{"n": 12345678901234567890123, "m": 1.10}"#)).await;
+    assert!(text(&long.body).ends_with(r#""metadata":{"n":12345678901234567890123,"m":1.10}}"#), "{long:?}");
+    let found = server.get(&path(&long.json(), "")).await;
+    assert!(text(&found.body).contains(r#"{"n":12345678901234567890123,"m":1.10}"#), "{found:?}");
+    let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    assert_eq!(server.send(take("job:2", &nested(64))).await.status, 201);
+    for depth in [65, 125, 126, 127] {
+        let refused = server.send(take("job:3", &nested(depth))).await.problem(400, "bad_request");
+        assert_eq!(refused["errors"][0]["field"], "metadata", "{depth}");
+    }
+    for list in ["/v1/leases", "/v1/events"] {
+        assert!(server.get(list).await.json().is_object(), "everyone can read {list}");
+    }
 }

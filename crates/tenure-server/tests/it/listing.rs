@@ -25,6 +25,9 @@ async fn active_leases_are_listed_by_resource_holder_and_kind_page_by_page() {
         let page = server.get(&format!("/v1/leases{query}")).await.json();
         assert_eq!((names(&page), &page["next"]), (expected, &Value::Null), "{query}");
     }
+    server.acquire("d", "path:\u{fffd}").await;
+    let page = server.get("/v1/leases?resource=path:%EF%BF%BD&holder=d").await.json();
+    assert_eq!(names(&page), ["path:\u{fffd}"], "a character like any other");
     let mut seen = Vec::new();
     let mut next = Value::Null;
     loop {
@@ -36,7 +39,7 @@ async fn active_leases_are_listed_by_resource_holder_and_kind_page_by_page() {
             break;
         }
     }
-    assert_eq!(seen, ["path:src", "path:docs/x", "job:1", "path:src2", "job:2"]);
+    assert_eq!(seen, ["path:src", "path:docs/x", "job:1", "path:src2", "job:2", "path:\u{fffd}"]);
 }
 
 #[tokio::test]

@@ -114,10 +114,54 @@ async fn a_lease_that_never_was_is_unknown_to_every_verb() {
             server.send(request.holder("a")).await.problem(404, "unknown_lease");
         }
     }
-    // A token of an earlier epoch may have been granted; its history is not kept.
-    let renew = |id: &str| Request::new("POST", &format!("/v1/leases/{id}/renew")).holder("a");
-    server.send(renew("lease-2000000-1")).await.problem(404, "unknown_lease");
-    server.send(renew("lease-1-1")).await.problem(409, "lost");
+    // A token of an earlier epoch may have been granted; that its history is not kept is the same to who asks.
+    let mut ids = vec!["lease-2000000-1".to_owned(), "lease-1-1".to_owned()];
+    let lease = server.acquire("a", "job:1").await;
+    ids.push(lease["id"].as_str().unwrap().rsplit_once('-').map(|(epoch, _)| format!("{epoch}-0")).unwrap());
+    for id in &ids {
+        let renew = Request::new("POST", &format!("/v1/leases/{id}/renew")).holder("a");
+        server.send(renew).await.problem(404, "unknown_lease");
+    }
+    let many = Request::new("POST", "/v1/leases/renew").holder("a").json(&json!({ "ids": ids }));
+    for result in server.send(many).await.json()["results"].as_array().unwrap() {
+        assert_eq!(result["outcome"], "unknown", "{result}");
+    }
+}
+
+#[tokio::test]
+async fn who_holds_it_already_is_not_told_to_wait() {
+    let server = Server::start().await;
+    server.acquire("a", "path:src").await;
+    let ask = |holder: &str| server.post("/v1/leases", json!({ "resource": "path:src/a.rs", "holder": holder }));
+    let own = ask("a").await.problem(409, "held");
+    let detail = own["detail"].as_str().unwrap();
+    assert!(detail.contains("your own") && !detail.contains("wait"), "{detail}");
+    assert_eq!(own["conflict"]["own"], true);
+    assert_eq!(ask("b").await.problem(409, "held")["conflict"].get("own"), None);
+}
+
+#[tokio::test]
+async fn l9_who_is_first_in_line_is_named_and_nothing_held_is_called_free() {
+    let server = Server::start().await;
+    server.post("/v1/leases", json!({ "resource": "path:f", "holder": "a", "mode": "shared" })).await;
+    let wait = |holder: &str, resource: &str| {
+        server.post("/v1/leases", json!({ "resource": resource, "holder": holder, "wait_seconds": 60 }))
+    };
+    let ask = async {
+        server.until_waiting(2).await;
+        let body = json!({ "resource": "path:f", "holder": "b", "mode": "shared" });
+        let problem = server.post("/v1/leases", body).await.problem(409, "held");
+        server.clock.advance_ms(60_000);
+        problem
+    };
+    let second = async {
+        server.until_waiting(1).await;
+        wait("x2", "repo:*").await
+    };
+    let (first, _, problem) = tokio::join!(wait("x1", "path:f"), second, ask);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with("x1 is first in line for path:f"), "{detail}");
+    assert_eq!(first.status, 201, "the lease of a is over");
 }
 
 #[tokio::test]

@@ -95,6 +95,9 @@ async fn the_description_has_every_route_and_nothing_else() {
             assert_eq!(is_described, is_served, "{method} {path}");
         }
     }
+    let kinds = description["components"]["schemas"]["EventKind"]["enum"].as_array().expect("kinds of events");
+    let known = tenure_core::event::EventKind::ALL.map(|kind| json!(kind.as_str()));
+    assert_eq!(kinds, &known, "a refusal sends its reader here");
     let routes = include_str!("../../src/router.rs").matches(".route(").count();
     assert_eq!(routes, paths.len(), "every line of the table is described");
 }

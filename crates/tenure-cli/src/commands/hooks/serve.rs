@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 
 use tenure_git::policy::{Policy, Touched, against_push, line, touched};
-use tenure_git::status::Status;
+use tenure_git::status::{Listed, Status};
 use tenure_git::{Error, LockName, Locks, Mode};
 
 use super::super::lock::door::now;
@@ -26,7 +26,9 @@ pub(super) fn pre_commit(door: &Door, output: Output) -> Outcome {
     let paths = paths_in(&door.repo.git.done(&staged, b"").map_err(explain)?.text());
     let me = door.looker()?.map(|(actor, _)| actor.id);
     let Some(status) = look(door, policy, output)? else { return Ok(Exit::OK) };
-    decide(policy, &status, &touched(&status, me.as_deref(), &names(&paths)), "commit", output)
+    let mut found = Found::default();
+    found.touched(policy, &status, &touched(&status, me.as_deref(), &names(&paths)));
+    say(policy, found, "commit", output)
 }
 
 /// Before a push: nobody else may be at work on the repository as a whole.
@@ -38,8 +40,9 @@ pub(super) fn pre_push(door: &Door, output: Output) -> Outcome {
     }
     let me = door.looker()?.map(|(actor, _)| actor.id);
     let Some(status) = look(door, policy, output)? else { return Ok(Exit::OK) };
-    let lines = against_push(&status, me.as_deref()).iter().map(|lock| visible(&line(lock, status.now))).collect();
-    say(policy, lines, "push", output)
+    let mut found = Found::default();
+    found.held(against_push(&status, me.as_deref()), &status);
+    say(policy, found, "push", output)
 }
 
 /// On the server, for everybody who pushes. Its own refs are the locks.
@@ -52,18 +55,17 @@ pub(super) fn pre_receive(door: &Door, output: Output) -> Outcome {
     let me = pusher();
     let locks = Locks::open(&door.repo, &Mode::Local, me.clone().unwrap_or_default(), &now).map_err(explain)?;
     let status = locks.status().map_err(explain)?;
-    let mut lines: Vec<String> =
-        against_push(&status, me.as_deref()).iter().map(|lock| visible(&line(lock, status.now))).collect();
+    let mut found = Found::default();
+    found.held(against_push(&status, me.as_deref()), &status);
     let mut paths = BTreeSet::new();
     for update in &updates {
         paths.extend(update.touched(door)?);
     }
-    let looked = touched(&status, me.as_deref(), &names(&paths));
-    lines.extend(reasons(policy, &status, &looked));
-    if me.is_none() && policy == Policy::Require && !lines.is_empty() {
-        lines.push("nobody said who pushes: git push -o tenure-actor=ID".to_owned());
+    found.touched(policy, &status, &touched(&status, me.as_deref(), &names(&paths)));
+    if me.is_none() && policy == Policy::Require && !found.lines.is_empty() {
+        found.lines.push("nobody said who pushes: git push -o tenure-actor=ID".to_owned());
     }
-    say(policy, lines, "push", output)
+    say(policy, found, "push", output)
 }
 
 /// The locks as the judge has them. Out of reach, what was last seen is enough for `require` to know the caller's own.
@@ -80,25 +82,50 @@ fn look(door: &Door, policy: Policy, output: Output) -> Result<Option<Status>, F
     }
 }
 
-fn decide(policy: Policy, status: &Status, looked: &[Touched], act: &str, output: Output) -> Outcome {
-    say(policy, reasons(policy, status, looked), act, output)
+/// What the locks have against an act.
+#[derive(Default)]
+struct Found {
+    /// Why, a line each.
+    lines: Vec<String>,
+    /// A lock of somebody else in the way.
+    in_the_way: Option<Listed>,
+    /// Whether something is touched that nobody has locked.
+    is_uncovered: bool,
 }
 
-fn reasons(policy: Policy, status: &Status, looked: &[Touched]) -> Vec<String> {
-    let speaks = |touched: &&Touched| match policy {
-        Policy::Require => !touched.is_fine(policy),
-        _ => !touched.held_by.is_empty(),
-    };
-    let mut seen = BTreeSet::new();
-    looked
-        .iter()
-        .filter(speaks)
-        .flat_map(|touched| why_not(touched, status))
-        .filter(|line| seen.insert(line.clone()))
-        .collect()
+impl Found {
+    /// Locks of others.
+    fn held(&mut self, locks: Vec<Listed>, status: &Status) {
+        self.lines.extend(locks.iter().map(|lock| visible(&line(lock, status.now))));
+        self.in_the_way = self.in_the_way.take().or(locks.into_iter().next());
+    }
+
+    /// What is touched, as far as the policy has something to say about it.
+    fn touched(&mut self, policy: Policy, status: &Status, looked: &[Touched]) {
+        let speaks = |touched: &&Touched| match policy {
+            Policy::Require => !touched.is_fine(policy),
+            _ => !touched.held_by.is_empty(),
+        };
+        let mut seen: BTreeSet<String> = self.lines.iter().cloned().collect();
+        for touched in looked.iter().filter(speaks) {
+            self.lines.extend(why_not(touched, status).into_iter().filter(|line| seen.insert(line.clone())));
+            self.in_the_way = self.in_the_way.take().or_else(|| touched.held_by.first().cloned());
+            self.is_uncovered |= touched.held_by.is_empty();
+        }
+    }
+
+    /// What would make the act possible.
+    fn hints(&self, act: &str) -> Vec<String> {
+        let wait = self.in_the_way.as_ref().map(|Listed { name, owner, .. }| {
+            visible(&format!("{owner} holds {name}: {act} again when it is given back; 'tenure lock status' tells"))
+        });
+        let take = "take the lock first: tenure lock acquire --resource path:PATH --ttl 30m";
+        wait.into_iter().chain(self.is_uncovered.then(|| take.to_owned())).collect()
+    }
 }
 
-fn say(policy: Policy, lines: Vec<String>, act: &str, output: Output) -> Outcome {
+fn say(policy: Policy, found: Found, act: &str, output: Output) -> Outcome {
+    let lines = &found.lines;
     if lines.is_empty() {
         return Ok(Exit::OK);
     }
@@ -114,7 +141,7 @@ fn say(policy: Policy, lines: Vec<String>, act: &str, output: Output) -> Outcome
     }
     let failure =
         Failure::new(Exit::CONFLICT, "conflict", format!("the lock policy of this repository refuses this {act}"));
-    Err(failure.hint("take the lock first: tenure lock acquire --resource path:PATH --ttl 30m"))
+    Err(found.hints(act).into_iter().fold(failure, Failure::hint))
 }
 
 /// One line of what git tells a hook about a ref.

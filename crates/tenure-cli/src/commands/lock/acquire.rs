@@ -22,7 +22,7 @@ pub(super) fn acquire(door: &Door, args: &AcquireArgs, output: Output) -> Outcom
     let name = args.named.name()?;
     let locks = door.locks_to_act()?;
     door.say_if_alone(&locks, output);
-    let granted = acquire_within(&locks, Ask { name: &name, ttl: args.ttl }, args.wait)?;
+    let (granted, _) = acquire_within(&locks, Ask { name: &name, ttl: args.ttl }, args.wait)?;
     door.result(output, &acquired_json(&granted, args.ttl, &locks), || {
         let head = if granted.acquired { "Lock acquired" } else { "Lock already held, renewed" };
         about(head, &granted)
@@ -46,14 +46,20 @@ pub(super) fn release(door: &Door, named: &Named, output: Output) -> Outcome {
     Ok(Exit::OK)
 }
 
-/// Tries until the wait is over; without one, once.
-pub(super) fn acquire_within(locks: &Locks<'_>, ask: Ask<'_>, wait: Option<Duration>) -> Result<Granted, Failure> {
+/// Tries until the wait is over; without one, once. With the grant comes when it was asked for.
+pub(super) fn acquire_within(
+    locks: &Locks<'_>,
+    ask: Ask<'_>,
+    wait: Option<Duration>,
+) -> Result<(Granted, Instant), Failure> {
     let deadline = wait.map(|wait| Instant::now() + wait);
     let mut pause = POLL_MIN;
     loop {
+        // Stamped before the try leaves: a slow answer must not lengthen trust.
+        let asked = Instant::now();
         let conflict = match (locks.acquire(ask), deadline) {
             (Err(Error::Conflict(conflict)), Some(_)) => conflict,
-            (done, _) => return Ok(done?),
+            (done, _) => return Ok((done?, asked)),
         };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())).unwrap_or_default();
         if left.is_zero() {

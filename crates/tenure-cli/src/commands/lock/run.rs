@@ -28,10 +28,7 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     let who = door.actor()?;
     let locks = door.locks_to_act()?;
     door.say_if_alone(&locks, output);
-    // Stamped before the request leaves: a slow answer must not lengthen trust.
-    let asked = Instant::now();
-    let granted = acquire_within(&locks, ask, args.wait)?;
-    let asked = if args.wait.is_some() { Instant::now() } else { asked };
+    let (granted, asked) = acquire_within(&locks, ask, args.wait)?;
 
     let (lose, lost) = oneshot::channel();
     let (finish, finished) = mpsc::channel();

@@ -4,7 +4,7 @@ use tenure_core::{Ledger, Turn};
 use tenure_store::Fault;
 
 use super::super::desk::LONE_BATCHES;
-use super::super::{Failure, RENEWALS_KEPT_MS_MAX, Unavailable, WAITING_MAX};
+use super::super::{Failure, Found, RENEWALS_KEPT_MS_MAX, Unavailable, WAITING_MAX};
 use super::*;
 
 #[tokio::test]
@@ -29,6 +29,22 @@ async fn nobody_is_answered_before_the_commit_and_who_came_meanwhile_shares_the_
     assert!(tokens.is_sorted(), "answered in the order of arrival");
     let sizes: Vec<_> = gate.passed().iter().map(|batch| batch.events.len()).collect();
     assert_eq!(sizes, [1, 1, 99], "the start, the first, all the others together");
+}
+
+#[tokio::test]
+async fn l12_a_lease_ended_when_the_ledger_ended_it_however_long_the_commit_takes() {
+    let (bench, gate) = gated();
+    let token = bench.grant(acquire("a", "job:1")).await.lease.token;
+    gate.shut();
+    let engine = bench.engine.clone();
+    let released = tokio::spawn(async move { engine.release(release("a", token)).await });
+    tokio::task::yield_now().await;
+    gate.wait_for_knock();
+    bench.clock.advance_ms(250);
+    gate.open();
+    let Ok(Released::Ended(_, at)) = released.await.unwrap() else { panic!("it was held") };
+    let Ok(Found::Ended(ended)) = bench.engine.find(token).await else { panic!("it is over") };
+    assert_eq!((at, ended.0.at), (START, START));
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
-use tenure_core::LeaseId;
 use tenure_core::command::{Acquire, Grant, Release, Revoke};
-use tenure_core::lease::End;
+use tenure_core::lease::Lease;
 use tenure_core::refusal::Refusal;
+use tenure_core::{LeaseId, Timestamp};
 use utoipa::ToSchema;
 
 use super::model::{ConflictView, LeaseView};
@@ -88,7 +88,8 @@ pub(crate) fn release(
     let holder = caller.acting(None);
     async move {
         let released = app.engine().release(Release { token: id.token(), holder: holder? }).await?;
-        released_reply(&app, id, released, End::Released)
+        let reply = |lease: &Lease, at| LeaseView::released(lease, at).reply(StatusCode::OK);
+        released_reply(&app, id, released, reply)
     }
 }
 
@@ -102,10 +103,11 @@ pub(crate) async fn revoke(
     LeasePath(id): LeasePath,
     payload: Payload,
 ) -> Result<Response, Problem> {
-    let by = caller.administering()?;
+    let by = caller.administrator()?;
     let reason = payload.object::<RevokeRequest<'_>>()?.reason()?;
-    let revoked = app.engine().revoke(Revoke { token: id.token(), by, reason }).await?;
-    released_reply(&app, id, revoked, End::Revoked)
+    let command = Revoke { token: id.token(), by: by.clone(), reason: reason.clone() };
+    let revoked = app.engine().revoke(command).await?;
+    released_reply(&app, id, revoked, |lease, at| LeaseView::revoked(lease, at, &by, &reason).reply(StatusCode::OK))
 }
 
 /// Who would stop me? Takes nothing.
@@ -123,7 +125,7 @@ pub(crate) async fn check(State(app): State<App>, caller: Caller, payload: Paylo
 /// What stands in the way.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckReply<'a> {
-    /// Whether an acquire would have been granted.
+    /// Whether nothing stands in the way; with `holder`, nothing of others. Its own leases would still stop an acquire.
     free: bool,
     /// Who or what stands in the way, a bounded list.
     conflicts: Vec<ConflictView<'a>>,
@@ -131,9 +133,14 @@ pub(crate) struct CheckReply<'a> {
     server_time: At,
 }
 
-fn released_reply(app: &App, id: LeaseId, released: Released, end: End) -> Result<Response, Problem> {
+fn released_reply(
+    app: &App,
+    id: LeaseId,
+    released: Released,
+    reply: impl FnOnce(&Lease, Timestamp) -> Response,
+) -> Result<Response, Problem> {
     match released {
-        Released::Ended(lease) => Ok(LeaseView::ended_now(&lease, end, app.engine().now()).reply(StatusCode::OK)),
+        Released::Ended(lease, at) => Ok(reply(&lease, at)),
         Released::Before(ended) => ended_reply(app, id, &ended),
         Released::NotHolder(holder) => Err(refusals::not_holder(&holder)),
         Released::Unknown => Err(refusals::unknown(&id.to_string())),

@@ -1,16 +1,20 @@
 //! Owns how leases, conflicts and events look on the native wire.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tenure_core::event::Event;
+use tenure_core::event::{Event, EventKind};
 use tenure_core::heartbeat::BEATS_PER_TTL;
 use tenure_core::json::Object;
 use tenure_core::lease::{End, Lease, Mode};
 use tenure_core::refusal::{Blocker, Conflict};
 use tenure_core::{Holder, LeaseId, Resource, Timestamp, Token, Ttl};
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::reply::{self, At};
 
@@ -92,9 +96,15 @@ impl<'a> LeaseView<'a> {
         }
     }
 
-    /// A lease that just ended.
-    pub(crate) fn ended_now(lease: &'a Lease, end: End, now: Timestamp) -> LeaseView<'a> {
-        LeaseView { ended_at: Some(At(now)), ..LeaseView::of(lease, Some(end), now) }
+    /// A lease that its holder has given back just now.
+    pub(crate) fn released(lease: &'a Lease, at: Timestamp) -> LeaseView<'a> {
+        LeaseView { ended_at: Some(At(at)), ..LeaseView::of(lease, Some(End::Released), at) }
+    }
+
+    /// A lease that was taken away just now.
+    pub(crate) fn revoked(lease: &'a Lease, at: Timestamp, by: &'a Holder, why: &'a str) -> LeaseView<'a> {
+        let ended = LeaseView::of(lease, Some(End::Revoked), at);
+        LeaseView { ended_at: Some(At(at)), ended_by: Some(by), note: Some(why), ..ended }
     }
 
     /// A lease that is over, from the event that ended it; nothing from any other event.
@@ -203,6 +213,10 @@ pub(crate) struct ConflictView<'a> {
     expires_at: Option<At>,
     /// How many wait for something that overlaps it.
     waiting: usize,
+    /// Whether it is the asker's own lease; absent if not.
+    #[schema(value_type = Option<bool>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<bool>,
 }
 
 impl<'a> From<&'a Conflict> for ConflictView<'a> {
@@ -225,7 +239,25 @@ impl<'a> From<&'a Conflict> for ConflictView<'a> {
             acquired_at,
             expires_at: conflict.blocker.until().map(At),
             waiting: conflict.waiting,
+            own: conflict.is_own.then_some(true),
         }
+    }
+}
+
+/// The kinds of events, as they are on the wire: only its schema is used.
+pub(crate) struct KindName;
+
+impl PartialSchema for KindName {
+    fn schema() -> RefOr<Schema> {
+        let kinds = EventKind::ALL.map(EventKind::as_str);
+        let about = "What happened. `lease.renewed` is told only if the ttl changed. Later versions have more kinds.";
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(kinds)).description(Some(about)).into()
+    }
+}
+
+impl ToSchema for KindName {
+    fn name() -> Cow<'static, str> {
+        "EventKind".into()
     }
 }
 
@@ -238,7 +270,7 @@ pub(crate) struct EventView<'a> {
     /// When, on the server's clock.
     #[schema(value_type = String, format = DateTime)]
     at: At,
-    /// `lease.granted`, `lease.renewed` (with another ttl), `lease.released`, `lease.expired`, `lease.revoked`, `ledger.opened`.
+    #[schema(value_type = KindName)]
     kind: &'static str,
     #[schema(value_type = Vec<String>)]
     resources: &'a [Resource],

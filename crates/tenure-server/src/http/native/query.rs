@@ -1,6 +1,5 @@
 //! Owns the part of an address behind the question mark: known names only, each once, all of it UTF-8.
 
-use axum::extract::Query;
 use axum::http::Uri;
 use tenure_core::event::Cursor;
 use tenure_core::limits::PAGE_MAX;
@@ -21,18 +20,14 @@ pub(crate) struct Params(Vec<(String, String)>);
 impl Params {
     /// Reads it; `known` are the names it may have.
     pub(crate) fn of(uri: &Uri, known: &[&str]) -> Result<Params, Problem> {
-        let bad = |error| Problem::new(Code::BadRequest, format!("the query is not valid: {error}"));
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
-        for (at, (name, value)) in pairs.iter().enumerate() {
+        let written = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = written.map(decoded_pair).collect::<Result<Vec<_>, _>>()?;
+        for (at, (name, _)) in pairs.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 return Err(Problem::field(name, format!("unknown; this address knows {}", known.join(", "))));
             }
             if pairs.iter().take(at).any(|(earlier, _)| earlier == name) {
                 return Err(Problem::field(name, "it is given more than once"));
-            }
-            // The decoder puts this in place of what it cannot read.
-            if value.contains(char::REPLACEMENT_CHARACTER) {
-                return Err(Problem::field(name, "it is not UTF-8"));
             }
         }
         Ok(Params(pairs))
@@ -70,8 +65,59 @@ impl Params {
     }
 }
 
+/// A name and its value, as they were before they were written into an address.
+fn decoded_pair(pair: &str) -> Result<(String, String), Problem> {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let name = decoded(name).ok_or_else(|| Problem::new(Code::BadRequest, "a name in the query is not UTF-8"))?;
+    match decoded(value) {
+        Some(value) => Ok((name, value)),
+        None => Err(Problem::field(&name, "it is not UTF-8")),
+    }
+}
+
+/// The text behind a percent encoding; nothing if that is not UTF-8. A `%` without two digits stands for itself.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        let encoded = more.get(..2).filter(|_| *first == b'%').and_then(hex_byte);
+        bytes.push(match first {
+            b'+' => b' ',
+            _ => encoded.unwrap_or(*first),
+        });
+        rest = if encoded.is_some() { more.get(2..).unwrap_or_default() } else { more };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
+}
+
 /// A place in the order of events.
 pub(crate) fn parse_cursor(field: &str, text: &str) -> Result<Cursor, Problem> {
     let number = text.parse().ok().filter(|number| *number <= CURSOR_MAX);
     number.map(Cursor).ok_or_else(|| Problem::field(field, format!("a cursor is a whole number up to {CURSOR_MAX}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoded_text_is_read_exactly_or_not_at_all() {
+        for (written, text) in [
+            ("", Some("")),
+            ("path:a+b%2Bc%2f", Some("path:a b+c/")),
+            ("%C3%A9%EF%BF%BD", Some("é\u{fffd}")),
+            ("100%", Some("100%")),
+            ("%zz%4", Some("%zz%4")),
+            ("%+1", Some("% 1")),
+            ("%ff", None),
+            ("%ED%A0%80", None),
+        ] {
+            assert_eq!(decoded(written).as_deref(), text, "{written}");
+        }
+    }
 }

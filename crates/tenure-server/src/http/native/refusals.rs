@@ -17,8 +17,11 @@ const RETRY_MS_UNKNOWN: u64 = 1_000;
 pub(crate) fn refused(refusal: Refusal, now: Timestamp) -> Problem {
     match refusal {
         Refusal::Held(conflict) => {
-            let wait_hint = "ask again after retry_after_ms, or wait in line with wait_seconds";
-            let detail = format!("{}; {wait_hint}", in_words(&conflict));
+            let next = match conflict.is_own {
+                true => "that lease is your own: renew it, release it, or name it in `within`",
+                false => "ask again after retry_after_ms, or wait in line with wait_seconds",
+            };
+            let detail = format!("{}; {next}", in_words(&conflict));
             with_conflict(Problem::new(Code::Held, detail), &conflict, now)
         }
         Refusal::WaitTimedOut(conflict) => {
@@ -82,20 +85,19 @@ pub(crate) fn lost(id: LeaseId, lost: &Lost) -> Problem {
 
 /// What a program can act on when a lease is lost.
 pub(crate) fn lost_fields(lost: &Lost) -> Vec<(&'static str, Value)> {
-    let mut fields = Vec::new();
-    if let Some(Ended(event)) = &lost.ended {
-        fields.push(("reason", event.kind.end().map(|end| end.as_str()).into()));
-        fields.push(("ended_at", At(event.at).into()));
-        fields.push(("holder", event.holder.as_ref().map(Holder::as_str).into()));
-        fields.push(("note", event.reason.as_deref().into()));
-    }
-    fields.push(("current", lost.current.as_ref().map_or(Value::Null, conflict_value)));
-    fields
+    let Ended(event) = &lost.ended;
+    vec![
+        ("reason", event.kind.end().map(|end| end.as_str()).into()),
+        ("ended_at", At(event.at).into()),
+        ("holder", event.holder.as_ref().map(Holder::as_str).into()),
+        ("note", event.reason.as_deref().into()),
+        ("current", lost.current.as_ref().map_or(Value::Null, conflict_value)),
+    ]
 }
 
 fn lost_in_words(id: LeaseId, lost: &Lost) -> String {
     use tenure_core::lease::End;
-    let Some(Ended(event)) = &lost.ended else { return format!("{id} is over; how it ended is no longer kept") };
+    let Ended(event) = &lost.ended;
     let at = At(event.at);
     let how = match event.kind.end() {
         Some(End::Released) => format!("{id} was released at {at}"),
@@ -122,14 +124,14 @@ fn conflict_value(conflict: &Conflict) -> Value {
 
 /// Who or what is in the way, as one clause.
 fn in_words(conflict: &Conflict) -> String {
-    let Conflict { resource, overlap, blocker, waiting } = conflict;
+    let Conflict { resource, overlap, blocker, waiting, .. } = conflict;
     let what = if resource == overlap { resource.to_string() } else { format!("{resource} (as part of {overlap})") };
     let who = match blocker {
         Blocker::Lease { holder, expires_at, .. } => format!("{what} is held by {holder} until {}", At(*expires_at)),
         Blocker::Closure { holder, until, .. } => {
             format!("{what} stays closed until {} after {holder} lost it", At(*until))
         }
-        Blocker::Waiter { holder } => format!("{what} is free but {holder} is first in line"),
+        Blocker::Waiter { holder } => format!("{holder} is first in line for {what}"),
     };
     match waiting {
         0 => who,

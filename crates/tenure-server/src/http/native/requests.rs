@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 use tenure_core::command::Acquire;
 use tenure_core::lease::{Mode, Resources};
 use tenure_core::limits::{
-    GRACE_MS_MAX, IDEMPOTENCY_KEY_BYTES_MAX, METADATA_BYTES_MAX, REASON_BYTES_MAX, RENEWALS_PER_REQUEST_MAX,
-    RESOURCES_PER_ACQUIRE_MAX, WAIT_MS_MAX,
+    GRACE_MS_MAX, IDEMPOTENCY_KEY_BYTES_MAX, METADATA_BYTES_MAX, METADATA_DEPTH_MAX, REASON_BYTES_MAX,
+    RENEWALS_PER_REQUEST_MAX, RESOURCES_PER_ACQUIRE_MAX, WAIT_MS_MAX,
 };
-use tenure_core::{Holder, LeaseId, Resource, Token, Ttl};
+use tenure_core::{Holder, LeaseId, Resource, Token, Ttl, json};
 use utoipa::ToSchema;
 
 use super::model::ModeName;
@@ -50,7 +50,7 @@ pub(crate) struct AcquireRequest<'a> {
     #[serde(default, borrow)]
     #[schema(value_type = Option<String>, example = "lease-60312-17")]
     within: Option<Cow<'a, str>>,
-    /// A note of your own, a JSON object.
+    /// A note of your own: a JSON object of at most 4,096 bytes and 64 levels, kept as it comes but for blanks.
     #[serde(default, borrow)]
     #[schema(value_type = Option<Object>)]
     metadata: Option<&'a RawValue>,
@@ -145,7 +145,7 @@ pub(crate) struct CheckRequest<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 64)]
     resources: Vec<Cow<'a, str>>,
-    /// Leases of this holder do not count.
+    /// Leases and waits of this holder do not count: is somebody else in the way?
     #[serde(default, borrow)]
     #[schema(value_type = Option<String>)]
     holder: Option<Cow<'a, str>>,
@@ -226,17 +226,21 @@ fn to_ms(seconds: f64) -> Option<u64> {
     (ms >= 0.0).then_some(ms as u64)
 }
 
-/// A JSON object in its shortest form. Written anew: blanks and line breaks of the sender do not reach logs and streams, and
-/// what cannot be read back (deep nesting, numbers out of range) is found now.
+/// A JSON object as it came, so that numbers keep their digits, but without blanks: line breaks of the sender do not reach
+/// logs and streams. What others could not read back (deep nesting, numbers out of range) is found now.
 fn parse_metadata(raw: &RawValue) -> Result<Box<RawValue>, Problem> {
     let bad = |message: String| Problem::field("metadata", message);
-    let object: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(raw.get()).map_err(|error| bad(format!("metadata is a JSON object: {error}")))?;
-    let text = serde_json::value::to_raw_value(&object).map_err(|error| bad(error.to_string()))?;
-    if text.get().len() > METADATA_BYTES_MAX {
-        return Err(bad(format!("metadata has at most {METADATA_BYTES_MAX} bytes, this has {}", text.get().len())));
+    let depth = json::depth(raw.get());
+    if depth > METADATA_DEPTH_MAX {
+        return Err(bad(format!("metadata is at most {METADATA_DEPTH_MAX} levels deep, this is {depth}")));
     }
-    Ok(text)
+    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(raw.get())
+        .map_err(|error| bad(format!("metadata is a JSON object: {error}")))?;
+    let text = json::without_blanks(raw.get());
+    if text.len() > METADATA_BYTES_MAX {
+        return Err(bad(format!("metadata has at most {METADATA_BYTES_MAX} bytes, this has {}", text.len())));
+    }
+    RawValue::from_string(text).map_err(|error| bad(error.to_string()))
 }
 
 #[cfg(test)]
@@ -259,9 +263,11 @@ mod tests {
     #[test]
     fn metadata_is_kept_in_one_short_form_and_only_if_it_can_be_read_back() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("JSON");
-        let kept = parse_metadata(&raw("{ \"b\": 1,\n \"a\": [ ] }")).expect("an object");
-        assert_eq!(kept.get(), r#"{"a":[],"b":1}"#);
-        let deep = format!("{{\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
+        let kept = parse_metadata(&raw("{ \"b\": 12345678901234567890123,\n \"a\": [ 1.10 ] }")).expect("an object");
+        assert_eq!(kept.get(), r#"{"b":12345678901234567890123,"a":[1.10]}"#);
+        let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+        assert!(parse_metadata(&raw(&nested(METADATA_DEPTH_MAX))).is_ok());
+        let deep = nested(METADATA_DEPTH_MAX + 1);
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(METADATA_BYTES_MAX));
         for bad in ["[]", "1", "\"x\"", "{\"a\":1e999}", "{\"a\":\"\\ud800\"}", &deep, &long] {
             assert!(parse_metadata(&raw(bad)).is_err(), "{bad}");

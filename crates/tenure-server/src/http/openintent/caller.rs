@@ -57,7 +57,7 @@ impl FromRequestParts<Door> for Admin {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Admin, No> {
         let who = known(parts, door)?;
-        Ok(Admin(Caller { holder: who.administering()?, is_admin: true }))
+        Ok(Admin(Caller { holder: who.administrator()?, is_admin: true }))
     }
 }
 

@@ -218,8 +218,8 @@ pub(crate) async fn revoke_by_id(
     let reason = reason.ok_or_else(|| No::field("reason", "say why: the holder is told"))?.into();
     let revoke = Revoke { token: lease.token(), by: admin.holder, reason };
     match door.app.engine().revoke(revoke).await? {
-        Released::Ended(lease) => {
-            let view = model::lease(&lease, Some((End::Revoked, door.app.engine().now())));
+        Released::Ended(lease, at) => {
+            let view = model::lease(&lease, Some((End::Revoked, at)));
             Ok(ended("Lease revoked", view))
         }
         Released::Before(over) => Ok(ended("Lease was over", model::ended_lease(&over.0).unwrap_or(Value::Null))),

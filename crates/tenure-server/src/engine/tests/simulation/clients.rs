@@ -215,7 +215,7 @@ impl Clients {
         let ended = &mut self.ended;
         self.releases.retain_mut(|(token, answer)| match answer.try_recv() {
             Ok(ending) => {
-                if matches!(ending, Ending::Ended(_) | Ending::Over) {
+                if matches!(ending, Ending::Ended(..) | Ending::Over) {
                     assert!(kept.ends.contains(token), "{token} was said to be over and its end is not in the store");
                     ended.push(*token);
                 }
