@@ -417,6 +417,13 @@ pub struct Head {
     pub cursor: Cursor,
 }
 
+impl Head {
+    /// The last epoch in use. A counter that was used up has run on into a later one than the batch was written in.
+    pub fn last_epoch(&self) -> Epoch {
+        self.token.map_or(self.epoch, |token| token.epoch().max(self.epoch))
+    }
+}
+
 /// Everything one commit makes durable, all or nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {

@@ -89,6 +89,8 @@ pub struct Sqlite {
     row: Row,
     /// Up to which row the journal may be trimmed.
     checkpointed_seq: u64,
+    /// Whether it came from a backup and has not claimed an epoch since.
+    is_restored: bool,
     is_poisoned: bool,
     /// Last, so that the directory is ours until everything above is closed.
     _dir: DataDir,
@@ -101,7 +103,7 @@ impl Sqlite {
         let tables_path = dir.tables();
         let journal = Arc::new(Journal::open(&dir.journal())?);
         let mut tables = Tables::open(&tables_path)?;
-        backup::adopt(&tables.db, &journal)?;
+        let is_restored = backup::adopt(&tables.db, &journal)?;
         let (first_seq, head) = check_step(&journal, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
         let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
@@ -134,6 +136,7 @@ impl Sqlite {
             trim: Trim::new(first_seq, head.seq),
             row: Row::default(),
             checkpointed_seq: 0,
+            is_restored,
             is_poisoned: false,
             _dir: dir,
         })
@@ -158,8 +161,15 @@ impl Sqlite {
 }
 
 impl Store for Sqlite {
-    fn claim(&mut self) -> Result<Epoch, Error> {
-        self.epoch = self.journal.claim(self.head.epoch)?;
+    fn claim(&mut self, at_least: Epoch) -> Result<Epoch, Error> {
+        let at_least = at_least.max(self.head.last_epoch().next());
+        let leap = if self.is_restored { backup::RESTORE_EPOCHS } else { 0 };
+        self.epoch = self.journal.claim(at_least, leap)?;
+        if self.is_restored {
+            // After the claim: if this start is cut short, the next one leaps once more.
+            backup::forget_origin(&self.tables_path)?;
+            self.is_restored = false;
+        }
         Ok(self.epoch)
     }
 

@@ -106,7 +106,7 @@ impl Pen {
 
 /// Claims and loads, as the engine does on start.
 pub(crate) fn start(store: &mut dyn Store) -> Pen {
-    let epoch: Epoch = store.claim().expect("claim");
+    let epoch: Epoch = store.claim(Epoch(1)).expect("claim");
     let head = store.load(&mut |_| {}).expect("load");
     Pen { head: Head { epoch, ..head } }
 }

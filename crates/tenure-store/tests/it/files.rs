@@ -8,7 +8,7 @@ use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::{Epoch, Token};
 use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
 
-use super::common::{Pen, at, commit, event, lease, records, start};
+use super::common::{Pen, at, commit, event, fast_dir, lease, records, start};
 
 fn open(dir: &Path) -> Sqlite {
     Sqlite::open(dir, Options::default()).expect("opens")
@@ -207,6 +207,29 @@ fn files_that_do_not_belong_together_are_refused() {
         let why = open_error(dir.path());
         assert!(matches!(why, Error::OutOfStep { .. }), "{lost}: {why}");
     }
+}
+
+/// Both are asked for an epoch within the same hour.
+#[test]
+fn l2_a_restored_store_begins_later_than_its_original_after_1024_starts() {
+    let hours = Epoch(60_000);
+    let dir = fast_dir();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    pen.head.epoch = store.claim(hours).expect("claim");
+    commit(&mut store, &pen.grant(&lease(Token::start_of(pen.head.epoch).next().as_u64(), "ada", &["task:1"])));
+    let restored = fast_dir();
+    store.reader().backup(&restored.path().join("tables.db")).expect("a backup");
+    let last = (0..1_024).map(|_| store.claim(hours).expect("claim")).max().expect("many");
+    assert_eq!(last, Epoch(61_024));
+    // A start that is cut short before it claims leaves the leap to the next one.
+    drop(open(restored.path()));
+    let mut copy = open(restored.path());
+    assert_eq!(copy.claim(hours).expect("claim"), Epoch(61_025));
+    assert_eq!(copy.claim(hours).expect("claim"), Epoch(61_026), "it leaps once");
+    drop(copy);
+    assert_eq!(open(restored.path()).claim(hours).expect("claim"), Epoch(61_027));
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
 }
 
 #[test]
