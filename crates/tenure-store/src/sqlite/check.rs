@@ -66,7 +66,7 @@ pub fn check(path: &Path) -> Result<CheckReport, Error> {
     } else {
         std::fs::metadata(path).map_err(|why| Error::io("open", path, why))?;
         let dir = DataDir::lock(path)?;
-        // A directory without a journal is one that a backup was put into and that was not started yet.
+        // Not made here if it is not there: then the directory may be one that a backup was put into.
         let journal = dir.journal();
         check_files(&mut report, &dir.tables(), journal.exists().then_some(journal.as_path()))
     };
@@ -87,9 +87,10 @@ fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Path>) 
     report.head = folded;
     if let Some(journal) = &journal {
         journal.with(|db| check_integrity(report, db))?;
-        report.head = check_step(journal, &tables)?.1;
-        report.unfolded = report.head.seq - folded.seq;
     }
+    let extent = journal.as_ref().map(Journal::extent).transpose()?.flatten();
+    report.head = check_step(extent, &tables)?.1;
+    report.unfolded = report.head.seq - folded.seq;
     let mut check = Check::new(report, &tables, folded)?;
     check.records()?;
     check.events()?;

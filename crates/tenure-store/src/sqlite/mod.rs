@@ -48,7 +48,7 @@ use codec::{Logged, Row};
 use db::Db;
 use dir::DataDir;
 use folder::{Folder, Turns, read_chunk};
-use journal::Journal;
+use journal::{Extent, Journal};
 use pool::Pool;
 use reader::SqliteReader;
 use tables::Tables;
@@ -104,7 +104,7 @@ impl Sqlite {
         let journal = Arc::new(Journal::open(&dir.journal())?);
         let mut tables = Tables::open(&tables_path)?;
         let is_restored = backup::adopt(&tables.db, &journal)?;
-        let (first_seq, head) = check_step(&journal, &tables.db)?;
+        let (first_seq, head) = check_step(journal.extent()?, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
         let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
         let progress = Progress { head, folded, checkpointed_seq: 0, first };
@@ -210,12 +210,13 @@ impl Drop for Sqlite {
 }
 
 /// Whether journal and tables belong together: the first row and the head if so. The last row of the journal is never
-/// trimmed, so an empty journal has never had one.
-fn check_step(journal: &Journal, tables: &Db) -> Result<(u64, Head), Error> {
-    let folded = tables::head(tables)?.seq;
+/// trimmed, so an empty journal has never had one: the tables are new too, or a backup that [`backup::adopt`] has not seen yet.
+fn check_step(journal: Option<Extent>, tables: &Db) -> Result<(u64, Head), Error> {
+    let head = tables::head(tables)?;
+    let folded = head.seq;
     let out_of_step = |detail| Err(Error::OutOfStep { path: tables.path.clone(), detail });
-    match journal.extent()? {
-        None if folded == 0 => Ok((1, Head::default())),
+    match journal {
+        None if folded == 0 || backup::origin(tables)?.is_some() => Ok((folded + 1, head)),
         None => out_of_step(format!("it has batch {folded}, the journal has none")),
         Some(found) if folded > found.last.seq => {
             out_of_step(format!("it has batch {folded}, the journal ends at {}", found.last.seq))

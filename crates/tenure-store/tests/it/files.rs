@@ -204,9 +204,43 @@ fn files_that_do_not_belong_together_are_refused() {
         fill(&mut store, &mut pen, 100..200);
         drop(store);
         fs::remove_file(dir.path().join(lost)).unwrap();
+        // Before the store is opened, which makes the missing file anew.
+        let checked = check(dir.path());
+        assert!(!checked.as_ref().is_ok_and(|report| report.is_ok()), "{lost}: {checked:?}");
         let why = open_error(dir.path());
         assert!(matches!(why, Error::OutOfStep { .. }), "{lost}: {why}");
+        assert_eq!(
+            check(dir.path()).expect("a report").problems,
+            [why.to_string()],
+            "the check says what the start says"
+        );
     }
+}
+
+#[test]
+fn the_check_of_tables_that_are_no_backup_misses_their_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    drop(store);
+    let report = check(&dir.path().join("tables.db")).expect("a report");
+    assert!(report.problems.len() == 1 && report.problems[0].contains("the journal has none"), "{:?}", report.problems);
+}
+
+#[test]
+fn a_restore_that_was_cut_short_before_its_journal_had_a_row_is_sound_and_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    let restored = tempfile::tempdir().unwrap();
+    store.reader().backup(&restored.path().join("tables.db")).expect("a backup");
+    let empty = tempfile::tempdir().unwrap();
+    drop(open(empty.path()));
+    fs::copy(empty.path().join("journal.db"), restored.path().join("journal.db")).unwrap();
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
+    assert_eq!(open(restored.path()).load(&mut |_| {}).expect("load").seq, pen.head.seq);
 }
 
 /// Both are asked for an epoch within the same hour.
