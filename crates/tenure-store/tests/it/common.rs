@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::id::FlowId;
 use tenure_core::lease::{Lease, Mode};
 use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
 use tenure_store::{CommitError, Store};
@@ -57,6 +58,25 @@ pub(crate) fn event(kind: EventKind, lease: &Lease) -> Event {
         reason: None,
         data: None,
     }
+}
+
+/// A run that is over, with the least that one has.
+pub(crate) fn archived(number: u64, output: &str) -> Record {
+    let id = FlowId::from(Token::from_u64(number));
+    let json = serde_json::json!({
+        "flow": {
+            "id": id, "plan_id": 1, "status": "COMPLETED", "input": {}, "output": "OUTPUT", "variables": {},
+            "created_at": at(0), "ended_at": at(number),
+        },
+        "tasks": [],
+    });
+    let text = json.to_string().replace(r#""OUTPUT""#, output);
+    Record::decode(RecordKind::Archive, &text).expect("a run that is over")
+}
+
+/// A JSON object with so many lists in each other.
+pub(crate) fn deep(levels: usize) -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(levels), "]".repeat(levels))
 }
 
 /// Numbers batches and events as the engine does.

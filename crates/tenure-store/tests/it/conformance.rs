@@ -317,17 +317,9 @@ fn how_a_lease_ended_is_known(subject: &mut dyn Subject) {
     }
 }
 
-/// A run that is over, with the least that one has.
+/// A run that is over.
 fn archived(number: u64) -> Record {
-    let id = FlowId::from(token(number));
-    let text = serde_json::json!({
-        "flow": {
-            "id": id, "plan_id": 1, "status": "COMPLETED", "input": {}, "output": { "n": number }, "variables": {},
-            "created_at": at(0), "ended_at": at(number),
-        },
-        "tasks": [],
-    });
-    Record::decode(RecordKind::Archive, &text.to_string()).expect("a run that is over")
+    super::common::archived(number, &format!(r#"{{"n":{number}}}"#))
 }
 
 fn runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded(subject: &mut dyn Subject) {

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use tenure_core::change::Change;
+use tenure_core::change::{Change, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::id::FlowId;
 use tenure_core::{Epoch, Token};
 use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
 
-use super::common::{Pen, at, commit, event, fast_dir, lease, records, start};
+use super::common::{Pen, archived, at, commit, deep, event, fast_dir, lease, records, start};
 
 fn open(dir: &Path) -> Sqlite {
     Sqlite::open(dir, Options::default()).expect("opens")
@@ -107,8 +108,25 @@ const BACK_TO_VERSION_1: &str = "
     PRAGMA user_version = 1;
 ";
 
+/// The views of version 2, as a SQLite of before 3.42 shows them.
+const BACK_TO_VERSION_2: &str = "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    DROP VIEW leases;
+    CREATE VIEW leases AS SELECT value ->> '$.token' AS token, NULL AS acquired_at FROM records WHERE kind = 'lease';
+    CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
+    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
+    PRAGMA user_version = 2;
+";
+
 #[test]
 fn an_older_schema_is_brought_forward_with_everything_in_it() {
+    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2)] {
+        bring_forward(version, back);
+    }
+}
+
+fn bring_forward(version: u32, back: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
@@ -125,16 +143,20 @@ fn an_older_schema_is_brought_forward_with_everything_in_it() {
     };
     let before = read(&store);
     drop(store);
-    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
-    rusqlite::Connection::open(dir.path().join("journal.db")).unwrap().pragma_update(None, "user_version", 1).unwrap();
+    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(back).unwrap();
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    journal.pragma_update(None, "user_version", version).unwrap();
+    drop(journal);
     let store = open(dir.path());
     assert_eq!(read(&store), before);
     drop(store);
     assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
     let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    let ended = "SELECT resources || ' ' || how FROM ended_leases WHERE holder = 'ada'";
-    let ended: String = tables.query_row(ended, [], |row| row.get(0)).unwrap();
-    assert_eq!(ended, "path:a, path:b released");
+    let text = |sql: &str| -> String { tables.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let ended = "SELECT resources || ' ' || how || ' ' || ended_at FROM ended_leases WHERE holder = 'ada'";
+    assert_eq!(text(ended), "path:a, path:b released 2023-11-14 22:13:20.000");
+    assert_eq!(text("SELECT max(at) FROM history"), "2023-11-14 22:13:20.000");
+    assert_eq!(text("SELECT max(acquired_at) FROM leases"), "2023-11-14 22:13:20.000");
     let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
     let version: u32 = journal.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(version, 2, "a program from before must not read what it does not know");
@@ -328,12 +350,14 @@ fn people_can_read_the_leases_with_sqlite() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
-    let (gone, held) = (lease(1, "ada", &["task:1"]), lease(2, "bob", &["path:a", "path:b"]));
+    let (mut gone, held) = (lease(1, "ada", &["task:1"]), lease(2, "bob", &["path:a", "path:b"]));
+    gone.acquired_at = at(7);
     commit(&mut store, &pen.grant(&gone));
-    commit(&mut store, &pen.end(EventKind::LeaseReleased, &gone));
+    let released = Event { at: at(1_999), ..event(EventKind::LeaseReleased, &gone) };
+    commit(&mut store, &pen.batch(vec![Change::Delete(RecordKind::Lease, gone.token.into())], vec![released]));
     commit(&mut store, &pen.grant(&held));
     store.flush().expect("folds");
-    commit(&mut store, &pen.renew(2, 60_000));
+    commit(&mut store, &pen.renew(2, 60_001));
     drop(store);
     let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
     let row = |sql: &str| -> Vec<String> {
@@ -343,9 +367,68 @@ fn people_can_read_the_leases_with_sqlite() {
     };
     assert_eq!(
         row("SELECT CAST(token AS TEXT), holder, resources, mode, acquired_at, expires_at FROM leases"),
-        ["2", "bob", "path:a, path:b", "exclusive", "2023-11-14 22:13:20.000", "2023-11-14 22:14:20.000"]
+        ["2", "bob", "path:a, path:b", "exclusive", "2023-11-14 22:13:20.000", "2023-11-14 22:14:20.001"]
     );
-    assert_eq!(row("SELECT CAST(token AS TEXT), holder, how FROM ended_leases"), ["1", "ada", "released"]);
+    assert_eq!(
+        row("SELECT CAST(token AS TEXT), holder, how, acquired_at, ended_at FROM ended_leases"),
+        ["1", "ada", "released", "2023-11-14 22:13:20.007", "2023-11-14 22:13:21.999"]
+    );
+    assert_eq!(row("SELECT at, kind FROM history WHERE seq = 2"), ["2023-11-14 22:13:21.999", "lease.released"]);
+    // What SQLite before 3.42 does not know gives NULL there, and this one would not notice.
+    let views = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND sql LIKE '%subsec%'";
+    assert_eq!(tables.query_row(views, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+/// SQLite reads JSON of up to 1,000 levels.
+const TOO_DEEP: usize = 1_100;
+
+#[test]
+fn a_run_deeper_than_sqlite_reads_does_not_stop_folding_and_is_dropped_in_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let retain = Retain { age_ms: 10_000, ..Retain::default() };
+    let mut store = Sqlite::open(dir.path(), Options { retain, ..unfolded() }).expect("opens");
+    let mut pen = start(&mut store);
+    let id = |number| RecordId::from(FlowId::from(Token::from_u64(number)));
+    commit(&mut store, &pen.batch(vec![Change::Put(archived(1, &deep(TOO_DEEP)))], vec![]));
+    commit(&mut store, &pen.batch(vec![Change::Put(archived(2, "{}"))], vec![]));
+    store.flush().expect("folds");
+    assert!(store.reader().archived(&id(1)).expect("a read").is_some());
+    let later = Event { at: at(10_002), ..event(EventKind::LeaseGranted, &lease(9, "ada", &["task:1"])) };
+    commit(&mut store, &pen.batch(vec![], vec![later]));
+    store.flush().expect("folds");
+    let stats = store.reader().stats();
+    assert_eq!((stats.lag(), stats.fold_error), (0, None));
+    assert!(store.reader().archived(&id(1)).expect("a read").is_none(), "it is too old");
+    assert!(store.reader().archived(&id(2)).expect("a read").is_some(), "it is not");
+}
+
+#[test]
+fn events_and_leases_deeper_than_sqlite_reads_are_found_among_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    for number in 1..=3 {
+        let mut lease = lease(number, "ada", &[&format!("task:{number}")]);
+        if number == 2 {
+            lease.metadata = Some(serde_json::from_str(&deep(TOO_DEEP)).expect("JSON"));
+        }
+        let granted = Event { data: lease.metadata.clone(), ..event(EventKind::LeaseGranted, &lease) };
+        commit(&mut store, &pen.batch(vec![Change::Put(Record::Lease(lease))], vec![granted]));
+    }
+    store.flush().expect("folds");
+    let found = |query| store.reader().events(&query).expect("events").events.len();
+    let any = || EventQuery::after(Cursor(0), 9);
+    assert_eq!(found(EventQuery { kinds: vec![EventKind::LeaseGranted], ..any() }), 3);
+    assert_eq!(found(EventQuery { kinds: vec![EventKind::LeaseReleased], ..any() }), 0);
+    assert_eq!(found(EventQuery { holder: Some(super::common::holder("ada")), ..any() }), 3);
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    for view in ["leases", "history"] {
+        let count = format!("SELECT count(*), count(holder) FROM (SELECT * FROM {view})");
+        let count = tables.query_row(&count, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+        assert_eq!(count, (3, 2), "{view}");
+    }
 }
 
 #[test]
