@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::OptionalExtension;
 use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
@@ -184,7 +185,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The folded rows agree with the tables; the others are the rest of the history.
+    /// The folded rows agree with the tables; the others are the rest of the history, and the next start can fold them.
     fn journal(&mut self, journal: &Journal) -> Result<(), Error> {
         let mut seq = None;
         loop {
@@ -200,8 +201,18 @@ impl<'a> Check<'a> {
                 seq = Some(batch.head.seq);
                 if batch.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(batch) }
             }
+            self.try_fold(batches);
         }
         self.compare_records()
+    }
+
+    fn try_fold(&mut self, mut batches: Vec<Logged>) {
+        batches.retain(|logged| logged.batch.head.seq > self.folded.seq);
+        let chunk: Vec<Arc<Logged>> = batches.into_iter().map(Arc::new).collect();
+        if let (Some(first), Err(why)) = (chunk.first(), tables::try_fold(self.tables, &chunk, self.folded)) {
+            self.report
+                .problem(format_args!("what follows batch {} cannot be folded: {why}", first.batch.head.seq - 1));
+        }
     }
 
     fn new_batch(&mut self, batch: &Batch) {

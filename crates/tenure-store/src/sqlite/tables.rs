@@ -190,9 +190,7 @@ impl Tables {
         };
         let fail = self.db.fail();
         let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
-        Latest::of(chunk, before.token).write(&self.db)?;
-        write_events(&self.db, chunk, &mut block)?;
-        set_meta(&self.db, "head", &encode_head(last)?)?;
+        write(&self.db, chunk, before, &mut block)?;
         transaction.commit().map_err(fail)?;
         self.block = Some(block);
         Ok(last)
@@ -216,6 +214,20 @@ impl Tables {
         }
         Ok(is_complete)
     }
+}
+
+/// Writes a stretch that follows `before`, and takes it back: whether the next start could fold it.
+pub(super) fn try_fold(db: &Db, chunk: &[Arc<Logged>], before: Head) -> Result<(), Error> {
+    let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
+    write(db, chunk, before, &mut Block::default())?;
+    transaction.rollback().map_err(db.fail())
+}
+
+fn write(db: &Db, chunk: &[Arc<Logged>], before: Head, block: &mut Block) -> Result<(), Error> {
+    Latest::of(chunk, before.token).write(db)?;
+    write_events(db, chunk, block)?;
+    let last = chunk.last().map_or(before, |logged| logged.batch.head);
+    set_meta(db, "head", &encode_head(last)?)
 }
 
 /// The latest change of each record in a stretch: what came before it needs no writing.

@@ -432,6 +432,29 @@ fn events_and_leases_deeper_than_sqlite_reads_are_found_among_the_others() {
 }
 
 #[test]
+fn tables_that_refuse_what_is_folded_are_told_by_the_lag_by_the_check_and_by_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    store.flush().expect("folds");
+    let folded = pen.head.seq;
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    tables.execute_batch("CREATE TRIGGER no BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no'); END").unwrap();
+    drop(tables);
+    for number in 10..13 {
+        fill(&mut store, &mut pen, number..number + 1);
+        assert!(store.flush().is_err());
+        let stats = store.reader().stats();
+        assert_eq!((stats.lag(), stats.fold_error.is_some()), (pen.head.seq - folded, true));
+    }
+    drop(store);
+    let problems = check(dir.path()).expect("a report").problems;
+    assert!(matches!(&problems[..], [one] if one.contains("cannot be folded")), "{problems:?}");
+    assert!(matches!(open_error(dir.path()), Error::Database { .. }));
+}
+
+#[test]
 fn a_backup_taken_while_commits_run_opens_as_a_store_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
