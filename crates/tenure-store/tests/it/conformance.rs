@@ -76,6 +76,7 @@ conformance!(
     how_a_lease_ended_is_known,
     everything_is_there_after_reopening,
     runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded,
+    a_run_that_is_over_is_found_though_nothing_else_has_happened,
     a_batch_without_changes_or_events_is_a_batch,
 );
 
@@ -320,6 +321,14 @@ fn how_a_lease_ended_is_known(subject: &mut dyn Subject) {
 /// A run that is over.
 fn archived(number: u64) -> Record {
     super::common::archived(number, &format!(r#"{{"n":{number}}}"#))
+}
+
+fn a_run_that_is_over_is_found_though_nothing_else_has_happened(subject: &mut dyn Subject) {
+    let mut store = subject.open();
+    let mut pen = start(&mut *store);
+    commit(&mut *store, &pen.batch(vec![Change::Put(archived(1))], vec![]));
+    let found = store.reader().archived(&RecordId::from(FlowId::from(token(1)))).expect("a read");
+    assert!(found.is_some(), "a batch needs no event to be seen");
 }
 
 fn runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded(subject: &mut dyn Subject) {
