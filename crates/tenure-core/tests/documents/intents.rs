@@ -72,17 +72,11 @@ fn d2_a_late_write_after_the_writers_lease_expired_is_refused_until_it_holds_the
     assert!(bench.set(id, "x", "a", Expected::Any).is_ok(), "its own release does not close the part to it");
 }
 
-fn take_both(bench: &mut Bench, id: IntentId, scopes: [&str; 2]) {
-    let resources = scopes.map(|scope| Resource::parse(&format!("intent:{id}/{scope}")).unwrap());
-    let taken = bench.apply(Acquire::new(resources, holder("a"), Ttl::from_ms(1_000).unwrap()));
-    assert!(matches!(taken, Acquired::Granted(_)), "{taken:?}");
-}
-
 #[test]
 fn d2_every_part_of_a_lost_lease_is_closed_to_its_late_writer_until_it_holds_that_part_again() {
     let mut bench = Bench::new();
     let id = bench.intent();
-    take_both(&mut bench, id, ["x", "y"]);
+    bench.take_both(id, ["x", "y"], "a", 1).unwrap();
     bench.pass(1_000);
     for _ in 0..2 {
         for part in ["x", "y"] {
@@ -108,7 +102,7 @@ fn d2_of_what_one_holder_has_lost_the_latest_is_remembered_counted_by_part() {
     let id = bench.intent();
     let leases = LOST_PER_HOLDER_MAX / 2 + 1;
     for number in 0..leases {
-        take_both(&mut bench, id, [&format!("x{number}"), &format!("y{number}")]);
+        bench.take_both(id, [&format!("x{number}"), &format!("y{number}")], "a", 1).unwrap();
         bench.pass(1_000);
     }
     for part in ["x", "y"] {
