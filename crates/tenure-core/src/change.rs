@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::agent::Agent;
@@ -188,10 +188,25 @@ pub struct LostLease {
     pub token: Token,
     /// Who held it.
     pub holder: Holder,
-    /// What it held.
-    pub resource: Resource,
+    /// What it held of intents.
+    #[serde(alias = "resource", deserialize_with = "one_or_many")]
+    pub resources: Resources,
     /// Until when this is remembered.
     pub until: Timestamp,
+}
+
+/// Marks of before had one resource.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resources, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Read {
+        One(Resource),
+        Many(Resources),
+    }
+    Ok(match Read::deserialize(deserializer)? {
+        Read::One(resource) => [resource].into(),
+        Read::Many(resources) => resources,
+    })
 }
 
 /// One durable record.
@@ -415,6 +430,13 @@ pub struct Head {
     pub token: Option<Token>,
     /// The last event.
     pub cursor: Cursor,
+}
+
+impl Head {
+    /// The last epoch in use. A counter that was used up has run on into a later one than the batch was written in.
+    pub fn last_epoch(&self) -> Epoch {
+        self.token.map_or(self.epoch, |token| token.epoch().max(self.epoch))
+    }
 }
 
 /// Everything one commit makes durable, all or nothing.

@@ -89,7 +89,7 @@ pub const EVENT_TYPES_MAX: usize = 256;
 pub const URL_BYTES_MAX: usize = 2_048;
 /// How long a holder that lost a lease is told so when it writes late.
 pub const LOST_KEEP_MS: u64 = 24 * 3_600 * 1_000;
-/// And how many such leases of one holder are remembered, the latest.
+/// And how many resources that one holder has lost are remembered, the latest: every write of its looks at them.
 pub const LOST_PER_HOLDER_MAX: usize = 1_024;
 /// Steps of one workflow: its portfolio holds them all.
 pub const WORKFLOW_STEPS_MAX: usize = 1_024;

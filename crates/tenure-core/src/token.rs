@@ -26,6 +26,12 @@ pub struct Epoch(pub u32);
 impl Epoch {
     /// The largest epoch whose tokens a JSON reader keeps exact.
     pub const MAX: Epoch = Epoch((1 << (53 - COUNTER_BITS)) - 1);
+
+    /// The epoch after this one.
+    #[must_use]
+    pub const fn next(self) -> Epoch {
+        Epoch(self.0.saturating_add(1))
+    }
 }
 
 impl Token {

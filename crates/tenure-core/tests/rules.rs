@@ -265,6 +265,48 @@ fn l7_a_retry_while_the_first_request_waits_takes_its_place_in_line() {
 }
 
 #[test]
+fn l7_two_names_are_another_request_than_one_name_that_reads_like_both() {
+    let keyed = |names: &[&str]| {
+        let resources = names.iter().map(|name| resource(name));
+        Acquire { wait_ms: Some(60_000), key: Some("k".into()), ..Acquire::new(resources, holder("bob"), ttl(10_000)) }
+    };
+    let (two, one) = (["job:a", "job:b"], ["job:a, job:b"]);
+    for (first, other) in [(&two[..], &one[..]), (&one, &two)] {
+        let mut desk = Desk::new();
+        let lease = desk.granted(keyed(first));
+        assert_eq!(desk.refused(keyed(other)), Refusal::KeyReused, "while the lease is active");
+        assert_eq!(desk.granted(keyed(first)).token, lease.token);
+        desk.release(&lease);
+        assert_eq!(desk.refused(keyed(other)), Refusal::KeyReused, "after it");
+        assert_eq!(desk.granted(keyed(first)).token, lease.token);
+    }
+    let mut desk = Desk::new();
+    desk.take("job:a", "ann");
+    let waiter = desk.queued(keyed(&two));
+    assert_eq!(desk.refused(keyed(&one)), Refusal::KeyReused, "while it waits");
+    assert_eq!(desk.queued(keyed(&two)), waiter);
+}
+
+#[test]
+fn l7_a_key_that_an_earlier_version_stored_still_knows_its_request() {
+    let mut desk = Desk::new();
+    let request = || Acquire {
+        grace_ms: 5,
+        metadata: serde_json::from_str(r#"{"why":"x"}"#).unwrap(),
+        key: Some("k".into()),
+        ..Acquire::new([resource("job:a"), resource("job:b")], holder("ann"), ttl(10_000))
+    };
+    let lease = desk.granted(request());
+    let fingerprint = desk.changes.iter().find_map(|change| match change {
+        Change::Put(Record::Key(keyed)) => Some(keyed.fingerprint),
+        _ => None,
+    });
+    // As version 0.1 wrote it for this request; a retry across an update must find it.
+    assert_eq!(fingerprint, Some(0xee45_d1a3_9cd6_88ca));
+    assert_eq!(desk.granted(request()).token, lease.token);
+}
+
+#[test]
 fn l8_several_resources_are_taken_together_or_not_at_all() {
     let mut desk = Desk::new();
     desk.take("path:b", "ann");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
 use tenure_core::event::{Event, EventKind};
 use tenure_core::lease::{Lease, Mode};
-use tenure_core::{Holder, Resource, Timestamp, Token, Ttl};
+use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
 use tenure_store::{Options, Sqlite, Store};
 
 /// A released lease was granted so many leases ago.
@@ -32,7 +32,7 @@ struct Bench {
 impl Bench {
     fn open(dir: &Path, options: Options) -> Bench {
         let mut store = Sqlite::open(dir, options).expect("opens");
-        let epoch = store.claim().expect("claims");
+        let epoch = store.claim(Epoch(1)).expect("claims");
         let started = Instant::now();
         let mut count = 0u64;
         let head = store.load(&mut |_| count += 1).expect("loads");

@@ -40,9 +40,10 @@ pub use sqlite::{CheckReport, Options, Retain, Sqlite, check};
 
 /// A store, as its one writer sees it.
 pub trait Store: Send {
-    /// Takes the next epoch. From here on every commit of an older one fails with [`CommitError::Fenced`], so
-    /// claim first, then load: nobody else's batch can come in between.
-    fn claim(&mut self) -> Result<Epoch, Error>;
+    /// Takes the next epoch: larger than every one before and not smaller than `at_least`. The first one after a backup was
+    /// restored is far larger, because the store that it was taken from may have gone on. From here on every commit of an
+    /// older one fails with [`CommitError::Fenced`], so claim first, then load: nobody else's batch can come in between.
+    fn claim(&mut self, at_least: Epoch) -> Result<Epoch, Error>;
 
     /// Gives every record of a live kind to `each`, kind by kind in the order of
     /// [`RecordKind::ALL`](tenure_core::change::RecordKind::ALL) and by id within a kind, renewals already in the

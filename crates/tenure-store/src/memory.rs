@@ -119,9 +119,10 @@ impl Content {
 }
 
 impl Store for Memory {
-    fn claim(&mut self) -> Result<Epoch, Error> {
+    fn claim(&mut self, at_least: Epoch) -> Result<Epoch, Error> {
         let mut content = self.lock();
-        content.epoch = Epoch(content.epoch.0 + 1);
+        let last = content.epoch.max(content.head.last_epoch());
+        content.epoch = last.next().max(at_least);
         Ok(content.epoch)
     }
 

@@ -1,5 +1,6 @@
 //! Owns the grant (L1, L2, L7, L8): an acquire is checked, then granted, put in line or refused.
 
+use crate::Token;
 use crate::change::{Change, Keyed, Record};
 use crate::command::{Acquire, Acquired, Command, Grant};
 use crate::event::{Event, EventKind};
@@ -40,18 +41,29 @@ impl Ledger {
     /// The answer this request's key was given before (L7).
     fn answer_again(&self, turn: &Turn<'_>, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
         let Some((used, of)) = self.keys.find(request) else { return Ok(None) };
-        if of != fingerprint(request) {
+        let (answer, is_same) = match used {
+            KeyUse::Waiting(waiter) => {
+                let is_same = self.queue.get(waiter).is_none_or(|waiter| *waiter.resources() == request.resources);
+                (Some(Acquired::Queued(waiter)), is_same)
+            }
+            KeyUse::Answered(token) => {
+                let grant = self.granted_before(turn, token);
+                let is_same = grant.as_ref().is_none_or(|grant| grant.lease.resources == request.resources);
+                (grant.map(Acquired::Granted), is_same)
+            }
+        };
+        if of != fingerprint(request) || !is_same {
             return Err(Refusal::KeyReused);
         }
-        let token = match used {
-            KeyUse::Waiting(waiter) => return Ok(Some(Acquired::Queued(waiter))),
-            KeyUse::Answered(token) => token,
-        };
+        Ok(answer)
+    }
+
+    /// The grant of a keyed acquire, also when its lease is over.
+    fn granted_before(&self, turn: &Turn<'_>, token: Token) -> Option<Grant> {
         let now = turn.now();
         let active = self.leases.get(&token).map(|lease| Grant { lease: lease.clone(), now, ended: None });
         let ended = || self.keys.get(token).and_then(|keyed| keyed.ended.as_deref());
-        let over = || ended().map(|over| Grant { lease: over.lease.clone(), now, ended: Some(over.end) });
-        Ok(active.or_else(over).map(Acquired::Granted))
+        active.or_else(|| ended().map(|over| Grant { lease: over.lease.clone(), now, ended: Some(over.end) }))
     }
 
     /// Whether the holder may have one more lease.

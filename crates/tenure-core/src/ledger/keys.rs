@@ -72,7 +72,8 @@ impl Keys {
 }
 
 /// Tells one request from another: everything that shapes the grant, not how long its caller is willing to wait.
-/// FNV-1a, because it is stored and must be the same in every version.
+/// FNV-1a, because it is stored and must be the same in every version. Two names have the same text as one with a comma in
+/// it, and that cannot be changed for those that are stored: who compares looks at the resources too.
 pub(crate) fn fingerprint(request: &Acquire) -> u64 {
     let metadata = request.metadata.as_ref().map_or("", |metadata| metadata.get());
     let shape = format!(

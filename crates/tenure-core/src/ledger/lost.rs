@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::change::{Change, LostLease, Record, RecordKind};
-use crate::lease::{End, Lease};
+use crate::lease::{End, Lease, Resources};
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{LOST_KEEP_MS, LOST_PER_HOLDER_MAX};
@@ -14,7 +14,16 @@ use crate::{Holder, Resource, Timestamp, Token};
 #[derive(Default)]
 pub(crate) struct Lost {
     marks: BTreeMap<Token, LostLease>,
-    by_holder: HashMap<Holder, Vec<Token>>,
+    by_holder: HashMap<Holder, OfHolder>,
+}
+
+/// What one holder has lost.
+#[derive(Default)]
+struct OfHolder {
+    /// Its leases, in the order in which they were lost.
+    tokens: Vec<Token>,
+    /// How many resources that makes.
+    resources: usize,
 }
 
 impl Lost {
@@ -27,44 +36,66 @@ impl Lost {
     }
 
     pub(crate) fn insert(&mut self, mark: LostLease) {
-        self.by_holder.entry(mark.holder.clone()).or_default().push(mark.token);
+        let of_holder = self.by_holder.entry(mark.holder.clone()).or_default();
+        of_holder.tokens.push(mark.token);
+        of_holder.resources += mark.resources.len();
         self.marks.insert(mark.token, mark);
     }
 
     fn remove(&mut self, token: Token) -> Option<LostLease> {
         let mark = self.marks.remove(&token)?;
-        if let Some(tokens) = self.by_holder.get_mut(&mark.holder) {
-            tokens.retain(|other| *other != token);
-            if tokens.is_empty() {
+        if let Some(of_holder) = self.by_holder.get_mut(&mark.holder) {
+            of_holder.tokens.retain(|other| *other != token);
+            of_holder.resources -= mark.resources.len();
+            if of_holder.tokens.is_empty() {
                 self.by_holder.remove(&mark.holder);
             }
         }
         Some(mark)
     }
 
+    /// Leaves only `resources` of a mark.
+    fn keep(&mut self, token: Token, resources: Resources) -> Option<&LostLease> {
+        let mark = self.marks.get_mut(&token)?;
+        if let Some(of_holder) = self.by_holder.get_mut(&mark.holder) {
+            of_holder.resources -= mark.resources.len() - resources.len();
+        }
+        mark.resources = resources;
+        Some(mark)
+    }
+
     fn of(&self, holder: &Holder) -> impl Iterator<Item = &LostLease> {
-        self.by_holder.get(holder).into_iter().flatten().filter_map(|token| self.marks.get(token))
+        let tokens = self.by_holder.get(holder).into_iter().flat_map(|of_holder| &of_holder.tokens);
+        tokens.filter_map(|token| self.marks.get(token))
+    }
+
+    /// The lease that a holder who has lost too much lost first.
+    fn first_of_too_many(&self, holder: &Holder) -> Option<Token> {
+        let of_holder = self.by_holder.get(holder).filter(|of_holder| of_holder.resources > LOST_PER_HOLDER_MAX)?;
+        of_holder.tokens.first().copied()
     }
 
     /// What this holder has lost and would write into with `resource`.
     pub(crate) fn find(&self, holder: &Holder, resource: &Resource) -> Option<&Resource> {
-        self.of(holder).map(|mark| &mark.resource).find(|lost| lost.overlaps(resource))
+        self.of(holder).flat_map(|mark| &mark.resources).find(|lost| lost.overlaps(resource))
     }
 }
 
 impl Ledger {
     /// Remembers what a lease held of intents, if it was lost.
     pub(crate) fn remember_lost(&mut self, turn: &mut Turn<'_>, lease: &Lease, end: End) {
-        let of_intent = lease.resources.iter().find(|resource| resource.kind() == "intent");
-        let (Some(resource), true) = (of_intent, end != End::Released) else { return };
+        let resources: Resources =
+            lease.resources.iter().filter(|resource| resource.kind() == "intent").cloned().collect();
+        if resources.is_empty() || end == End::Released {
+            return;
+        }
         let until = turn.now().plus_ms(LOST_KEEP_MS);
-        let mark = LostLease { token: lease.token, holder: lease.holder.clone(), resource: resource.clone(), until };
+        let mark = LostLease { token: lease.token, holder: lease.holder.clone(), resources, until };
         turn.changes.push(Change::Put(Record::Lost(mark.clone())));
         self.deadlines.push(until, Due::Lost(lease.token));
         self.lost.insert(mark);
-        let tokens = self.lost.by_holder.get(&lease.holder).map_or(&[][..], Vec::as_slice);
-        if let (true, Some(oldest)) = (tokens.len() > LOST_PER_HOLDER_MAX, tokens.first().copied()) {
-            self.forget_lost(turn, oldest);
+        while let Some(first) = self.lost.first_of_too_many(&lease.holder) {
+            self.forget_lost(turn, first);
         }
     }
 
@@ -73,10 +104,16 @@ impl Ledger {
         if self.lost.marks.is_empty() {
             return;
         }
-        let held_again = |mark: &&LostLease| lease.resources.iter().any(|held| held.covers(&mark.resource));
-        let tokens: Vec<Token> = self.lost.of(&lease.holder).filter(held_again).map(|mark| mark.token).collect();
-        for token in tokens {
-            self.forget_lost(turn, token);
+        let is_lost = |resource: &&Resource| !lease.resources.iter().any(|held| held.covers(resource));
+        let still_lost = |mark: &LostLease| -> Resources { mark.resources.iter().filter(is_lost).cloned().collect() };
+        let marks = self.lost.of(&lease.holder).map(|mark| (mark.token, mark.resources.len(), still_lost(mark)));
+        let fewer: Vec<_> = marks.filter(|(_, before, now)| now.len() < *before).collect();
+        for (token, _, resources) in fewer {
+            if resources.is_empty() {
+                self.forget_lost(turn, token);
+            } else if let Some(mark) = self.lost.keep(token, resources) {
+                turn.changes.push(Change::Put(Record::Lost(mark.clone())));
+            }
         }
     }
 

@@ -113,6 +113,16 @@ impl Bench {
         }
     }
 
+    /// One lease on two scopes, as the native door gives it.
+    pub fn take_both(&mut self, id: IntentId, scopes: [&str; 2], who: &str, ttl_s: u64) -> Option<Lease> {
+        let resources = scopes.map(|scope| Resource::parse(&format!("intent:{id}/{scope}")).expect("a scope"));
+        match self.apply(Acquire::new(resources, holder(who), Ttl::from_ms(ttl_s * 1_000).expect("a ttl"))) {
+            Acquired::Granted(grant) => Some(grant.lease),
+            Acquired::Refused(_) => None,
+            Acquired::Queued(_) => panic!("nobody waits here"),
+        }
+    }
+
     pub fn set(&mut self, id: IntentId, path: &str, who: &str, expected: Expected) -> Result<u64, Refusal> {
         let patches = vec![Patch::set(PatchPath::parse(path).expect("a path"), Value::from(who))];
         let patch = PatchState { id, caller: caller(who), expected, patches, told: Value::Null, lease: None };

@@ -1,5 +1,6 @@
 use serde_json::json;
 use tenure_core::access::{Permission, Policy};
+use tenure_core::change::{Record, RecordKind};
 use tenure_core::command::{Acquire, Acquired, Release, Revoke};
 use tenure_core::document::Refusal;
 use tenure_core::event::EventKind;
@@ -9,6 +10,7 @@ use tenure_core::ledger::access::{AccessChange, ChangeAccess, NewEntry};
 use tenure_core::ledger::assign::{Assign, Told, Unassign, Untold};
 use tenure_core::ledger::intents::{CreateIntent, Kin, Relatives};
 use tenure_core::ledger::writes::{Expected, PatchState, SetDependency, SetStatus};
+use tenure_core::limits::LOST_PER_HOLDER_MAX;
 use tenure_core::serial::IntentId;
 use tenure_core::{Resource, Ttl};
 
@@ -68,6 +70,55 @@ fn d2_a_late_write_after_the_writers_lease_expired_is_refused_until_it_holds_the
     assert!(bench.set(id, "x", "a", Expected::Any).is_ok());
     bench.apply(Release { token: lease.token, holder: holder("a") });
     assert!(bench.set(id, "x", "a", Expected::Any).is_ok(), "its own release does not close the part to it");
+}
+
+#[test]
+fn d2_every_part_of_a_lost_lease_is_closed_to_its_late_writer_until_it_holds_that_part_again() {
+    let mut bench = Bench::new();
+    let id = bench.intent();
+    bench.take_both(id, ["x", "y"], "a", 1).unwrap();
+    bench.pass(1_000);
+    for _ in 0..2 {
+        for part in ["x", "y"] {
+            assert!(matches!(bench.set(id, part, "a", Expected::Any), Err(Refusal::Late { .. })), "{part}");
+        }
+        bench.reopen();
+    }
+    let lease = bench.take(id, "x", "a", 10).unwrap();
+    bench.apply(Release { token: lease.token, holder: holder("a") });
+    for _ in 0..2 {
+        assert!(bench.set(id, "x", "a", Expected::Any).is_ok(), "it has held x again");
+        assert!(matches!(bench.set(id, "y", "a", Expected::Any), Err(Refusal::Late { .. })), "and y not");
+        bench.reopen();
+    }
+    bench.pass(24 * 3_600 * 1_000 + 1);
+    assert!(bench.set(id, "y", "a", Expected::Any).is_ok());
+    assert!(bench.records.keys().all(|(kind, _)| kind.as_str() != "lost"));
+}
+
+#[test]
+fn d2_of_what_one_holder_has_lost_the_latest_is_remembered_counted_by_part() {
+    let mut bench = Bench::new();
+    let id = bench.intent();
+    let leases = LOST_PER_HOLDER_MAX / 2 + 1;
+    for number in 0..leases {
+        bench.take_both(id, [&format!("x{number}"), &format!("y{number}")], "a", 1).unwrap();
+        bench.pass(1_000);
+    }
+    for part in ["x", "y"] {
+        assert!(bench.set(id, &format!("{part}0"), "a", Expected::Any).is_ok(), "the first is forgotten");
+        for number in [1, leases - 1] {
+            let late = bench.set(id, &format!("{part}{number}"), "a", Expected::Any);
+            assert!(matches!(late, Err(Refusal::Late { .. })), "{part}{number}: {late:?}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_of_one_lost_part_as_it_was_written_before_is_read() {
+    let text = r#"{"token":7,"holder":"a","resource":"intent:i/x","until":5}"#;
+    let read = Record::decode(RecordKind::Lost, text).unwrap().to_json().unwrap();
+    assert_eq!(read, r#"{"token":7,"holder":"a","resources":["intent:i/x"],"until":5}"#);
 }
 
 #[test]

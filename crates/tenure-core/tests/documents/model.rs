@@ -15,6 +15,7 @@ const PATHS: [&str; 3] = ["x", "y/deep", "z"];
 #[derive(Debug, Clone)]
 enum Act {
     Take { agent: usize, scope: usize, ttl_s: u64 },
+    TakeBoth { agent: usize, ttl_s: u64 },
     GiveBack { agent: usize, nth: usize },
     Revoke { nth: usize },
     Pass { ms: u64 },
@@ -26,6 +27,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => (0..3usize, 0..3usize, 1..20u64).prop_map(|(agent, scope, ttl_s)| Act::Take { agent, scope, ttl_s }),
+        2 => (0..3usize, 1..20u64).prop_map(|(agent, ttl_s)| Act::TakeBoth { agent, ttl_s }),
         2 => (0..3usize, 0..5usize).prop_map(|(agent, nth)| Act::GiveBack { agent, nth }),
         1 => (0..5usize).prop_map(|nth| Act::Revoke { nth }),
         3 => (0..8_000u64).prop_map(|ms| Act::Pass { ms }),
@@ -71,8 +73,9 @@ impl Naive {
     }
 
     fn end(&mut self, at: usize, lost: bool) {
-        let over = self.held.remove(at);
-        let mut ended = vec![over.clone()];
+        let over = self.held[at].clone();
+        // A lease on two scopes is in the list twice.
+        let mut ended: Vec<Held> = self.held.extract_if(.., |held| held.lease.token == over.lease.token).collect();
         if over.scope == "*" {
             while let Some(inner) = self.held.iter().position(|held| held.within_all && held.agent == over.agent) {
                 ended.push(self.held.remove(inner));
@@ -131,6 +134,17 @@ proptest! {
                         let within_all = lease.within.is_some();
                         naive.lost.retain(|(who, what)| *who != agent || !(scope == "*" || scope == *what));
                         naive.held.push(Held { agent, scope, until: bench.now + ttl_s * 1_000, lease, within_all });
+                    }
+                }
+                Act::TakeBoth { agent, ttl_s } => {
+                    let agent = AGENTS[agent];
+                    let taken = bench.take_both(id, ["x", "y"], agent, ttl_s);
+                    prop_assert_eq!(taken.is_some(), naive.held.is_empty(), "{} takes both: {:?}", agent, taken);
+                    if let Some(lease) = taken {
+                        naive.lost.retain(|(who, what)| *who != agent || *what == "*");
+                        let until = bench.now + ttl_s * 1_000;
+                        let held = |scope| Held { agent, scope, until, lease: lease.clone(), within_all: false };
+                        naive.held.extend(["x", "y"].map(held));
                     }
                 }
                 Act::GiveBack { agent, nth } => {

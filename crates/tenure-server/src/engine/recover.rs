@@ -37,9 +37,8 @@ pub(super) struct Recovered {
 }
 
 pub(super) fn recover(store: &mut dyn Store, clock: Arc<dyn Clock>) -> Result<Recovered, OpenError> {
-    let claimed = store.claim()?;
+    let epoch = claim(store, clock.now())?;
     let head = store.reader().stats().head;
-    let epoch = next_epoch(claimed, head, clock.now()).ok_or(OpenError::EpochsUsedUp)?;
     let mut ledger = Ledger::open(head, epoch);
     let loaded = store.load(&mut |record| ledger.restore(record))?;
     debug_assert_eq!(loaded, head, "nobody commits between a claim and a load");
@@ -51,29 +50,96 @@ pub(super) fn recover(store: &mut dyn Store, clock: Arc<dyn Clock>) -> Result<Re
     Ok(Recovered { ledger, time, seq: head.seq })
 }
 
-/// Larger than every epoch before, also when an old backup was restored and the store no longer knows of the epochs since: the
-/// hours since 2020 are larger than an epoch that was one of the hours before, as long as starts are rarer than hours on the whole.
-fn next_epoch(claimed: Epoch, head: Head, now: Timestamp) -> Option<Epoch> {
-    let hours = u32::try_from(now.ms_since(EPOCH_ZERO) / HOUR_MS).unwrap_or(u32::MAX);
-    let last = head.token.map_or(head.epoch, |token| token.epoch().max(head.epoch));
-    let epoch = claimed.max(Epoch(last.0.checked_add(1)?)).max(Epoch(hours));
-    (epoch <= Epoch::MAX).then_some(epoch)
+/// Larger than every epoch before, also when old files were put back and the store no longer knows of the epochs since: the hours
+/// since 2020 are larger than an epoch that was one of the hours before, as long as starts are rarer than hours on the whole.
+fn claim(store: &mut dyn Store, now: Timestamp) -> Result<Epoch, OpenError> {
+    let hours = u32::try_from(now.ms_since(EPOCH_ZERO) / HOUR_MS).map_or(Epoch(u32::MAX), Epoch);
+    // Asked before it is claimed: a claim stays, and a clock can be set right.
+    if hours > Epoch::MAX {
+        return Err(OpenError::EpochsUsedUp);
+    }
+    let epoch = store.claim(hours)?;
+    if epoch > Epoch::MAX { Err(OpenError::EpochsUsedUp) } else { Ok(epoch) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use tenure_core::command::{Acquire, Acquired};
+    use tenure_core::{Holder, Resource, Token, Ttl};
+    use tenure_store::{Memory, Options, Sqlite};
+
     use super::*;
-    use tenure_core::Token;
+    use crate::engine::clock::ManualClock;
+
+    const HOURS: u32 = 60_000;
+
+    fn noon() -> Timestamp {
+        EPOCH_ZERO.plus_ms(u64::from(HOURS) * HOUR_MS + 5)
+    }
 
     #[test]
-    fn l2_an_epoch_is_larger_than_all_before_it_whatever_the_store_still_knows() {
-        let now = EPOCH_ZERO.plus_ms(60_000 * HOUR_MS + 5);
-        let head = |epoch, token| Head { epoch: Epoch(epoch), token, ..Head::default() };
-        assert_eq!(next_epoch(Epoch(1), Head::default(), now), Some(Epoch(60_000)), "an empty store");
-        assert_eq!(next_epoch(Epoch(3), head(60_000, None), now), Some(Epoch(60_001)), "twice in an hour");
-        let token = Some(Token::start_of(Epoch(70_000)));
-        assert_eq!(next_epoch(Epoch(3), head(60_000, token), now), Some(Epoch(70_001)), "a counter ran over");
-        assert_eq!(next_epoch(Epoch(80_000), head(60_000, token), now), Some(Epoch(80_000)), "another writer claimed");
-        assert_eq!(next_epoch(Epoch(1), head(Epoch::MAX.0, None), now), None, "the end");
+    fn l2_an_epoch_is_the_hour_or_the_next_one_if_the_hour_has_had_its_epoch() {
+        let mut store = Memory::new();
+        let claimed = |store: &mut Memory, now| claim(store, now).expect("an epoch").0;
+        assert_eq!(claimed(&mut store, noon()), HOURS);
+        assert_eq!(claimed(&mut store, noon()), HOURS + 1);
+        assert_eq!(claimed(&mut store, noon().plus_ms(HOUR_MS)), HOURS + 2);
+        assert_eq!(claimed(&mut store, noon().plus_ms(9 * HOUR_MS)), HOURS + 9);
+        assert_eq!(claimed(&mut store, noon()), HOURS + 10, "though the clock was set back");
+    }
+
+    #[test]
+    fn a_clock_beyond_the_last_epoch_takes_none() {
+        let mut store = Memory::new();
+        let beyond = EPOCH_ZERO.plus_ms((u64::from(Epoch::MAX.0) + 1) * HOUR_MS);
+        for now in [beyond, Timestamp::from_unix_ms(u64::MAX)] {
+            assert!(matches!(claim(&mut store, now), Err(OpenError::EpochsUsedUp)));
+        }
+        assert_eq!(claim(&mut store, noon()).expect("the clock is right again"), Epoch(HOURS));
+    }
+
+    /// Opens the ledger in `dir` as a server does, and grants a lease.
+    fn start_and_grant(dir: &Path, now: Timestamp) -> (Sqlite, Token) {
+        let mut store = Sqlite::open(dir, Options::default()).expect("opens");
+        let recovered = recover(&mut store, Arc::new(ManualClock::at(now)));
+        let mut ledger = recovered.map_err(|why| why.to_string()).expect("a ledger").ledger;
+        let resource = Resource::parse("job:1").expect("a name");
+        let acquire =
+            Acquire::new([resource], Holder::parse("ada").expect("a name"), Ttl::from_ms(1_000).expect("a ttl"));
+        match ledger.apply(&mut Turn::new(now, &|_| false), acquire) {
+            Acquired::Granted(grant) => (store, grant.lease.token),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The token of the first grant after the backup was put into an empty directory.
+    fn restore_and_grant(backup: &Path, now: Timestamp) -> Token {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::copy(backup, dir.path().join("tables.db")).expect("copies");
+        let (store, first) = start_and_grant(dir.path(), now);
+        drop(store);
+        assert!(start_and_grant(dir.path(), now).1 > first, "and it goes on from there");
+        first
+    }
+
+    #[test]
+    fn l2_tokens_grow_though_the_server_was_started_again_between_a_backup_and_its_restore() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let backup = dir.path().join("backup.db");
+        let (store, _) = start_and_grant(dir.path(), noon());
+        store.reader().backup(&backup).expect("a backup");
+        drop(store);
+        let after = start_and_grant(dir.path(), noon()).1;
+        assert!(restore_and_grant(&backup, noon()) > after, "all in one hour");
+        let last = (0..8).map(|_| start_and_grant(dir.path(), noon()).1).max();
+        assert!(Some(restore_and_grant(&backup, noon())) > last, "also after many starts");
+        let months_later = noon().plus_ms(2_000 * HOUR_MS);
+        let last = start_and_grant(dir.path(), months_later).1;
+        assert!(
+            restore_and_grant(&backup, months_later) > last,
+            "also when the backup is old and the last start is not"
+        );
     }
 }

@@ -180,8 +180,8 @@ impl Gate {
 }
 
 impl Store for Gated {
-    fn claim(&mut self) -> Result<Epoch, tenure_store::Error> {
-        self.memory.claim()
+    fn claim(&mut self, at_least: Epoch) -> Result<Epoch, tenure_store::Error> {
+        self.memory.claim(at_least)
     }
 
     fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, tenure_store::Error> {

@@ -1,8 +1,8 @@
 //! Owns backups: one file that is a `tables.db` of its own, with what a new journal must start from.
 //!
-//! To restore, put the file as `tables.db` into an empty data directory and start. A restored store begins
-//! [`RESTORE_EPOCHS`] later than the backup: the server that it was taken from may have granted tokens of later epochs
-//! since, and a token must never be granted twice.
+//! To restore, put the file as `tables.db` into an empty data directory and start. The first epoch of a restored store is
+//! [`RESTORE_EPOCHS`] later than it would be otherwise: the server that it was taken from may have granted tokens of later
+//! epochs since, and a token must never be granted twice (docs/decisions/0002).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::journal::Journal;
 use super::tables::{head, meta, set_meta};
 use crate::Error;
 
-/// Safe as long as the server was started fewer times than this between a backup and its restore.
+/// Safe as long as the server was started no more often than this between a backup and its restore.
 pub(super) const RESTORE_EPOCHS: u32 = 1_024;
 
 /// In the tables of a backup: the epoch that was claimed when it was made.
@@ -71,18 +71,27 @@ fn sync_directory(of: &Path) -> Result<(), Error> {
     synced.map_err(|why| Error::io("write", directory, why))
 }
 
-/// Turns tables that came from a backup into a store of their own: gives them a journal that goes on from them.
-pub(super) fn adopt(tables: &Db, journal: &Journal) -> Result<(), Error> {
-    let Some(epoch) = meta(tables, BACKUP_EPOCH)? else { return Ok(()) };
-    let epoch = epoch
-        .parse()
-        .map(Epoch)
-        .map_err(|_| Error::Corrupt { path: tables.path.clone(), detail: format!("its backup epoch is {epoch:?}") })?;
+/// Turns tables that came from a backup into a store of their own: gives them a journal that goes on from them. Says whether
+/// they did.
+pub(super) fn adopt(tables: &Db, journal: &Journal) -> Result<bool, Error> {
+    let Some(epoch) = origin(tables)? else { return Ok(false) };
     if journal.extent()?.is_none() {
-        journal.claim(Epoch(epoch.0 + RESTORE_EPOCHS))?;
+        journal.claim(epoch, 0)?;
         journal.seed(head(tables)?)?;
     }
-    // Last: if this start is cut short, the next one does the same again.
+    Ok(true)
+}
+
+/// The epoch in which these tables were backed up; nothing if they are no backup, or one that has claimed an epoch since.
+pub(super) fn origin(tables: &Db) -> Result<Option<Epoch>, Error> {
+    let Some(epoch) = meta(tables, BACKUP_EPOCH)? else { return Ok(None) };
+    let bad = |_| Error::Corrupt { path: tables.path.clone(), detail: format!("its backup epoch is {epoch:?}") };
+    epoch.parse().map(Epoch).map(Some).map_err(bad)
+}
+
+/// From here on the tables are those of a store like any other.
+pub(super) fn forget_origin(tables: &Path) -> Result<(), Error> {
+    let tables = Db::create(tables)?;
     let forget = tables.connection.execute("DELETE FROM meta WHERE key = ?1", [BACKUP_EPOCH]);
     forget.map(drop).map_err(tables.fail())
 }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::OptionalExtension;
 use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
@@ -66,7 +67,7 @@ pub fn check(path: &Path) -> Result<CheckReport, Error> {
     } else {
         std::fs::metadata(path).map_err(|why| Error::io("open", path, why))?;
         let dir = DataDir::lock(path)?;
-        // A directory without a journal is one that a backup was put into and that was not started yet.
+        // Not made here if it is not there: then the directory may be one that a backup was put into.
         let journal = dir.journal();
         check_files(&mut report, &dir.tables(), journal.exists().then_some(journal.as_path()))
     };
@@ -87,9 +88,10 @@ fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Path>) 
     report.head = folded;
     if let Some(journal) = &journal {
         journal.with(|db| check_integrity(report, db))?;
-        report.head = check_step(journal, &tables)?.1;
-        report.unfolded = report.head.seq - folded.seq;
     }
+    let extent = journal.as_ref().map(Journal::extent).transpose()?.flatten();
+    report.head = check_step(extent, &tables)?.1;
+    report.unfolded = report.head.seq - folded.seq;
     let mut check = Check::new(report, &tables, folded)?;
     check.records()?;
     check.events()?;
@@ -183,7 +185,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The folded rows agree with the tables; the others are the rest of the history.
+    /// The folded rows agree with the tables; the others are the rest of the history, and the next start can fold them.
     fn journal(&mut self, journal: &Journal) -> Result<(), Error> {
         let mut seq = None;
         loop {
@@ -199,8 +201,18 @@ impl<'a> Check<'a> {
                 seq = Some(batch.head.seq);
                 if batch.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(batch) }
             }
+            self.try_fold(batches);
         }
         self.compare_records()
+    }
+
+    fn try_fold(&mut self, mut batches: Vec<Logged>) {
+        batches.retain(|logged| logged.batch.head.seq > self.folded.seq);
+        let chunk: Vec<Arc<Logged>> = batches.into_iter().map(Arc::new).collect();
+        if let (Some(first), Err(why)) = (chunk.first(), tables::try_fold(self.tables, &chunk, self.folded)) {
+            self.report
+                .problem(format_args!("what follows batch {} cannot be folded: {why}", first.batch.head.seq - 1));
+        }
     }
 
     fn new_batch(&mut self, batch: &Batch) {

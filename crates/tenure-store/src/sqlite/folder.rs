@@ -184,3 +184,44 @@ fn lower_priority() {
 
 #[cfg(not(target_os = "linux"))]
 fn lower_priority() {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure_core::change::{Batch, Head};
+
+    use super::super::codec::Row;
+    use super::super::tail::{FOLD_WAIT, Progress};
+    use super::*;
+
+    fn folder(dir: &std::path::Path) -> Folder {
+        Folder {
+            tables: Tables::open(&dir.join("tables.db")).expect("tables"),
+            journal: Arc::new(Journal::open(&dir.join("journal.db")).expect("a journal")),
+            tail: Arc::new(Tail::new(Progress::default(), 1_000, true)),
+            retain: Retain::default(),
+            readers: Arc::default(),
+            turns: Turns::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_folded_is_safe_on_the_disk_after_a_second_of_turns() {
+        assert_eq!(FOLD_WAIT * CHECKPOINT_TURNS, Duration::from_secs(1));
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut folder = folder(dir.path());
+        for seq in 1..=2 {
+            let batch = Batch { head: Head { seq, ..Head::default() }, ..Batch::default() };
+            let logged = Logged::encode(Arc::new(batch), &mut Row::default()).expect("encodes");
+            folder.tail.push(Arc::new(logged));
+            let after_a_turn = |_| {
+                folder.turn(Work::Fold).expect("folds");
+                let progress = folder.tail.progress();
+                (progress.folded.seq, progress.checkpointed_seq)
+            };
+            let turns: Vec<_> = (0..CHECKPOINT_TURNS).map(after_a_turn).collect();
+            assert_eq!(turns, [(seq, seq - 1), (seq, seq - 1), (seq, seq - 1), (seq, seq)]);
+        }
+    }
+}

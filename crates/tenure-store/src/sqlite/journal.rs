@@ -86,11 +86,11 @@ impl Journal {
         Ok(Journal { db: Gate::new(Some(db)) })
     }
 
-    /// Takes the next epoch after `at_least`, durably.
-    pub(super) fn claim(&self, at_least: Epoch) -> Result<Epoch, Error> {
+    /// Takes the next epoch, not smaller than `at_least`, or the one that comes `leap` later; durably.
+    pub(super) fn claim(&self, at_least: Epoch, leap: u32) -> Result<Epoch, Error> {
         self.with(|db| {
-            let sql = "UPDATE claim SET epoch = max(epoch, ?1) + 1 RETURNING epoch";
-            db.connection.query_row(sql, [at_least.0], |row| row.get(0)).map(Epoch).map_err(db.fail())
+            let sql = "UPDATE claim SET epoch = max(epoch + 1, ?1) + ?2 RETURNING epoch";
+            db.connection.query_row(sql, [at_least.0, leap], |row| row.get(0)).map(Epoch).map_err(db.fail())
         })
     }
 

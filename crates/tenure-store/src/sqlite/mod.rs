@@ -48,7 +48,7 @@ use codec::{Logged, Row};
 use db::Db;
 use dir::DataDir;
 use folder::{Folder, Turns, read_chunk};
-use journal::Journal;
+use journal::{Extent, Journal};
 use pool::Pool;
 use reader::SqliteReader;
 use tables::Tables;
@@ -89,6 +89,8 @@ pub struct Sqlite {
     row: Row,
     /// Up to which row the journal may be trimmed.
     checkpointed_seq: u64,
+    /// Whether it came from a backup and has not claimed an epoch since.
+    is_restored: bool,
     is_poisoned: bool,
     /// Last, so that the directory is ours until everything above is closed.
     _dir: DataDir,
@@ -101,8 +103,8 @@ impl Sqlite {
         let tables_path = dir.tables();
         let journal = Arc::new(Journal::open(&dir.journal())?);
         let mut tables = Tables::open(&tables_path)?;
-        backup::adopt(&tables.db, &journal)?;
-        let (first_seq, head) = check_step(&journal, &tables.db)?;
+        let is_restored = backup::adopt(&tables.db, &journal)?;
+        let (first_seq, head) = check_step(journal.extent()?, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
         let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
         let progress = Progress { head, folded, checkpointed_seq: 0, first };
@@ -134,6 +136,7 @@ impl Sqlite {
             trim: Trim::new(first_seq, head.seq),
             row: Row::default(),
             checkpointed_seq: 0,
+            is_restored,
             is_poisoned: false,
             _dir: dir,
         })
@@ -158,8 +161,15 @@ impl Sqlite {
 }
 
 impl Store for Sqlite {
-    fn claim(&mut self) -> Result<Epoch, Error> {
-        self.epoch = self.journal.claim(self.head.epoch)?;
+    fn claim(&mut self, at_least: Epoch) -> Result<Epoch, Error> {
+        let at_least = at_least.max(self.head.last_epoch().next());
+        let leap = if self.is_restored { backup::RESTORE_EPOCHS } else { 0 };
+        self.epoch = self.journal.claim(at_least, leap)?;
+        if self.is_restored {
+            // After the claim: if this start is cut short, the next one leaps once more.
+            backup::forget_origin(&self.tables_path)?;
+            self.is_restored = false;
+        }
         Ok(self.epoch)
     }
 
@@ -200,12 +210,13 @@ impl Drop for Sqlite {
 }
 
 /// Whether journal and tables belong together: the first row and the head if so. The last row of the journal is never
-/// trimmed, so an empty journal has never had one.
-fn check_step(journal: &Journal, tables: &Db) -> Result<(u64, Head), Error> {
-    let folded = tables::head(tables)?.seq;
+/// trimmed, so an empty journal has never had one: the tables are new too, or a backup that [`backup::adopt`] has not seen yet.
+fn check_step(journal: Option<Extent>, tables: &Db) -> Result<(u64, Head), Error> {
+    let head = tables::head(tables)?;
+    let folded = head.seq;
     let out_of_step = |detail| Err(Error::OutOfStep { path: tables.path.clone(), detail });
-    match journal.extent()? {
-        None if folded == 0 => Ok((1, Head::default())),
+    match journal {
+        None if folded == 0 || backup::origin(tables)?.is_some() => Ok((folded + 1, head)),
         None => out_of_step(format!("it has batch {folded}, the journal has none")),
         Some(found) if folded > found.last.seq => {
             out_of_step(format!("it has batch {folded}, the journal ends at {}", found.last.seq))

@@ -147,7 +147,7 @@ impl Reader for SqliteReader {
     }
 
     fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error> {
-        let view = self.tail.view(Cursor(0), Cursor(u64::MAX));
+        let view = self.tail.view_all();
         if let Some(found) = view.batches.iter().rev().find_map(|logged| change_of(&logged.batch, id)) {
             return Ok(found);
         }

@@ -1,5 +1,6 @@
 //! Owns how long events are kept. Only events are ever dropped, the oldest first; what is active is not one of them.
 
+use serde::Deserialize;
 use tenure_core::Timestamp;
 use tenure_core::event::Cursor;
 
@@ -61,11 +62,44 @@ fn last_dropped(db: &Db, oldest_kept: i64) -> Result<Option<i64>, Error> {
 
 /// Drops a few runs that ended too long ago.
 fn drop_archive(db: &Db, oldest_kept: i64) -> Result<(), Error> {
-    let sql = "DELETE FROM records WHERE kind = 'archive' AND id IN (
-        SELECT id FROM records WHERE kind = 'archive' ORDER BY id LIMIT ?1)
-        AND value ->> '$.flow.ended_at' < ?2";
-    let delete = db.connection.prepare_cached(sql);
-    delete.and_then(|mut delete| delete.execute([STEP_ARCHIVE as i64, oldest_kept])).map(drop).map_err(db.fail())
+    let old = old_archive(db, oldest_kept).map_err(db.fail())?;
+    if old.is_empty() {
+        return Ok(());
+    }
+    let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
+    for id in old {
+        let delete = db.connection.prepare_cached("DELETE FROM records WHERE kind = 'archive' AND id = ?1");
+        delete.and_then(|mut delete| delete.execute([id])).map_err(db.fail())?;
+    }
+    transaction.commit().map_err(db.fail())
+}
+
+/// The ids of those among the oldest runs that ended too long ago. Their JSON is not read by the database, which fails where it is
+/// nested too deep: one run must not stop folding. One that does not read at all is kept, for the check to find.
+fn old_archive(db: &Db, oldest_kept: i64) -> Result<Vec<String>, rusqlite::Error> {
+    let sql = "SELECT id, value FROM records WHERE kind = 'archive' ORDER BY id LIMIT ?1";
+    let mut select = db.connection.prepare_cached(sql)?;
+    let mut rows = select.query([STEP_ARCHIVE as i64])?;
+    let mut old = Vec::new();
+    while let Some(row) = rows.next()? {
+        let run: Option<Run> = serde_json::from_str(row.get_ref(1)?.as_str()?).ok();
+        let ended_at = run.and_then(|run| run.flow.ended_at);
+        if ended_at.is_some_and(|at| (at.unix_ms() as i64) < oldest_kept) {
+            old.push(row.get(0)?);
+        }
+    }
+    Ok(old)
+}
+
+/// What retention reads of a run that is over.
+#[derive(Deserialize)]
+struct Run {
+    flow: Times,
+}
+
+#[derive(Deserialize)]
+struct Times {
+    ended_at: Option<Timestamp>,
 }
 
 /// The pages in use; dropped events leave free pages that are used again.

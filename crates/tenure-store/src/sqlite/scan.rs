@@ -75,14 +75,17 @@ fn scan_token(db: &Db, search: &mut Search<'_>) -> Result<(), Error> {
     look_at(db, search, &mut rows)
 }
 
-/// Looks at every event of a range; kind and holder are compared by the database, so that only what matches is decoded.
+/// Looks at every event of a range; kind and holder are compared by the database, so that only what matches is decoded. The
+/// search compares again, so an event whose JSON the database cannot read, because it is too deep, comes through.
 fn scan_range(db: &Db, search: &mut Search<'_>, range: Range) -> Result<(), Error> {
     if range.last <= range.after || !search.is_open() {
         return Ok(());
     }
-    let filter =
-        "SELECT value, seq FROM events WHERE seq > ?1 AND seq <= ?2 AND (?3 IS NULL OR value ->> '$.holder' = ?3)
-         AND (?4 IS NULL OR instr(?4, ' ' || (value ->> '$.kind') || ' ') > 0) ORDER BY seq";
+    let filter = "SELECT value, seq FROM events WHERE seq > ?1 AND seq <= ?2 AND CASE
+             WHEN ?3 IS NULL AND ?4 IS NULL OR NOT json_valid(value) THEN TRUE
+             ELSE (?3 IS NULL OR value ->> '$.holder' = ?3)
+                 AND (?4 IS NULL OR instr(?4, ' ' || (value ->> '$.kind') || ' ') > 0)
+         END ORDER BY seq";
     let descending = search.query.order == Order::NewestFirst;
     let sql = format!("{filter}{}", if descending { " DESC" } else { "" });
     let kinds: String = search.query.kinds.iter().map(|kind| format!(" {} ", kind.as_str())).collect();

@@ -24,7 +24,8 @@ const BLOCK_EVENTS: u64 = 1_024;
 /// How many events one statement inserts: the place where they go is looked up once for all of them.
 const INSERT_ROWS: usize = 64;
 
-/// The second step: what an event's text says is read from there, not written beside it.
+/// The second step: what an event's text says is read from there, not written beside it. The third: times that SQLite of before
+/// 3.42 can tell too, and views that show what is deeper than SQLite reads as empty instead of failing.
 pub(super) const SCHEMA: &[&str] = &[
     "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -97,6 +98,40 @@ pub(super) const SCHEMA: &[&str] = &[
             value ->> '$.reason' AS reason
         FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
     ",
+    "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    DROP VIEW leases;
+    CREATE VIEW leases AS
+        SELECT readable ->> '$.token' AS token,
+            readable ->> '$.holder' AS holder,
+            (SELECT group_concat(one.value, ', ') FROM json_each(readable, '$.resources') AS one) AS resources,
+            coalesce(readable ->> '$.mode', 'exclusive') AS mode,
+            strftime('%Y-%m-%d %H:%M:%f', (readable ->> '$.acquired_at') / 1000.0, 'unixepoch') AS acquired_at,
+            strftime('%Y-%m-%d %H:%M:%f', coalesce(renewals.expires_at, readable ->> '$.expires_at') / 1000.0, 'unixepoch')
+                AS expires_at,
+            readable ->> '$.ttl_ms' AS ttl_ms,
+            readable ->> '$.within' AS within,
+            readable -> '$.metadata' AS metadata
+        FROM (SELECT CASE WHEN json_valid(value) THEN value END AS readable FROM records WHERE kind = 'lease')
+            LEFT JOIN renewals ON renewals.token = readable ->> '$.token';
+    CREATE VIEW history AS
+        SELECT seq,
+            strftime('%Y-%m-%d %H:%M:%f', at / 1000.0, 'unixepoch') AS at,
+            readable ->> '$.kind' AS kind,
+            (SELECT group_concat(one.value, ', ') FROM json_each(readable, '$.resources') AS one) AS resources,
+            readable ->> '$.holder' AS holder,
+            token,
+            value
+        FROM (SELECT *, CASE WHEN json_valid(value) THEN value END AS readable FROM events);
+    CREATE VIEW ended_leases AS
+        SELECT token, holder, resources, substr(kind, 7) AS how,
+            strftime('%Y-%m-%d %H:%M:%f', (value ->> '$.acquired_at') / 1000.0, 'unixepoch') AS acquired_at,
+            at AS ended_at,
+            value ->> '$.by' AS ended_by,
+            value ->> '$.reason' AS reason
+        FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
+    ",
 ];
 
 /// The folder decides when to checkpoint. Larger pages make appending cheaper, and a single record dearer: it is written with
@@ -155,9 +190,7 @@ impl Tables {
         };
         let fail = self.db.fail();
         let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
-        Latest::of(chunk, before.token).write(&self.db)?;
-        write_events(&self.db, chunk, &mut block)?;
-        set_meta(&self.db, "head", &encode_head(last)?)?;
+        write(&self.db, chunk, before, &mut block)?;
         transaction.commit().map_err(fail)?;
         self.block = Some(block);
         Ok(last)
@@ -181,6 +214,20 @@ impl Tables {
         }
         Ok(is_complete)
     }
+}
+
+/// Writes a stretch that follows `before`, and takes it back: whether the next start could fold it.
+pub(super) fn try_fold(db: &Db, chunk: &[Arc<Logged>], before: Head) -> Result<(), Error> {
+    let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
+    write(db, chunk, before, &mut Block::default())?;
+    transaction.rollback().map_err(db.fail())
+}
+
+fn write(db: &Db, chunk: &[Arc<Logged>], before: Head, block: &mut Block) -> Result<(), Error> {
+    Latest::of(chunk, before.token).write(db)?;
+    write_events(db, chunk, block)?;
+    let last = chunk.last().map_or(before, |logged| logged.batch.head);
+    set_meta(db, "head", &encode_head(last)?)
 }
 
 /// The latest change of each record in a stretch: what came before it needs no writing.

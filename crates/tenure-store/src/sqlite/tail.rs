@@ -26,7 +26,7 @@ use crate::Error;
 /// record, only as its events.
 pub(super) const FOLD_CHANGES: usize = 10_000;
 /// How long a change waits to be folded when there are few.
-const FOLD_WAIT: Duration = Duration::from_millis(250);
+pub(super) const FOLD_WAIT: Duration = Duration::from_millis(250);
 
 /// The shared state.
 pub(super) struct Tail {
@@ -136,6 +136,16 @@ impl Tail {
         let spans = |logged: &&Arc<Logged>| logged.batch.events.first().is_none_or(|event| event.cursor < before);
         View {
             batches: state.batches.iter().skip(from).take_while(spans).cloned().collect(),
+            first_seq: state.first_seq(),
+            folded_seq: state.progress.folded.seq,
+        }
+    }
+
+    /// All batches in memory, also those without events.
+    pub(super) fn view_all(&self) -> View {
+        let state = self.lock();
+        View {
+            batches: state.batches.iter().cloned().collect(),
             first_seq: state.first_seq(),
             folded_seq: state.progress.folded.seq,
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::id::FlowId;
 use tenure_core::lease::{Lease, Mode};
 use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
 use tenure_store::{CommitError, Store};
@@ -59,6 +60,25 @@ pub(crate) fn event(kind: EventKind, lease: &Lease) -> Event {
     }
 }
 
+/// A run that is over, with the least that one has.
+pub(crate) fn archived(number: u64, output: &str) -> Record {
+    let id = FlowId::from(Token::from_u64(number));
+    let json = serde_json::json!({
+        "flow": {
+            "id": id, "plan_id": 1, "status": "COMPLETED", "input": {}, "output": "OUTPUT", "variables": {},
+            "created_at": at(0), "ended_at": at(number),
+        },
+        "tasks": [],
+    });
+    let text = json.to_string().replace(r#""OUTPUT""#, output);
+    Record::decode(RecordKind::Archive, &text).expect("a run that is over")
+}
+
+/// A JSON object with so many lists in each other.
+pub(crate) fn deep(levels: usize) -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(levels), "]".repeat(levels))
+}
+
 /// Numbers batches and events as the engine does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pen {
@@ -106,7 +126,7 @@ impl Pen {
 
 /// Claims and loads, as the engine does on start.
 pub(crate) fn start(store: &mut dyn Store) -> Pen {
-    let epoch: Epoch = store.claim().expect("claim");
+    let epoch: Epoch = store.claim(Epoch(1)).expect("claim");
     let head = store.load(&mut |_| {}).expect("load");
     Pen { head: Head { epoch, ..head } }
 }

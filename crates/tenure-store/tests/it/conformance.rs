@@ -67,6 +67,7 @@ conformance!(
     renewals_are_part_of_the_lease_until_it_is_put_again,
     the_head_is_what_the_last_batch_left,
     every_claim_takes_a_larger_epoch_also_after_reopening,
+    a_claim_is_larger_than_every_batch_and_token_and_not_smaller_than_asked,
     an_older_epoch_is_fenced_and_writes_nothing,
     a_gap_or_a_repeat_in_the_numbers_is_refused,
     events_come_in_order_page_by_page,
@@ -75,6 +76,7 @@ conformance!(
     how_a_lease_ended_is_known,
     everything_is_there_after_reopening,
     runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded,
+    a_run_that_is_over_is_found_though_nothing_else_has_happened,
     a_batch_without_changes_or_events_is_a_batch,
 );
 
@@ -88,7 +90,7 @@ fn cursors(events: &[Event]) -> Vec<u64> {
 
 fn an_empty_store_has_nothing_and_its_first_epoch_is_one(subject: &mut dyn Subject) {
     let mut store = subject.open();
-    assert_eq!(store.claim().expect("claim"), Epoch(1));
+    assert_eq!(store.claim(Epoch(0)).expect("claim"), Epoch(1));
     assert_eq!(records(&mut *store), []);
     assert_eq!(store.load(&mut |_| {}).expect("load"), Head::default());
     let reader = store.reader();
@@ -158,10 +160,25 @@ fn every_claim_takes_a_larger_epoch_also_after_reopening(subject: &mut dyn Subje
     let epochs: Vec<u32> = (0..3)
         .flat_map(|_| {
             let mut store = subject.open();
-            [store.claim().expect("claim").0, store.claim().expect("claim").0]
+            [0, 0].map(|at_least| store.claim(Epoch(at_least)).expect("claim").0)
         })
         .collect();
     assert_eq!(epochs, [1, 2, 3, 4, 5, 6]);
+}
+
+fn a_claim_is_larger_than_every_batch_and_token_and_not_smaller_than_asked(subject: &mut dyn Subject) {
+    let mut store = subject.open();
+    let mut claim = |at_least| store.claim(Epoch(at_least)).expect("claim").0;
+    assert_eq!([claim(500), claim(500), claim(20), claim(600)], [500, 501, 502, 600]);
+    let mut pen = start(&mut *store);
+    pen.head.epoch = Epoch(700);
+    commit(&mut *store, &pen.batch(vec![], vec![]));
+    assert_eq!(store.claim(Epoch(0)).expect("claim"), Epoch(701), "the writer took a later one than it claimed");
+    pen.head.epoch = Epoch(701);
+    commit(&mut *store, &pen.grant(&lease(Token::start_of(Epoch(800)).as_u64(), "ada", &["task:1"])));
+    assert_eq!(store.claim(Epoch(0)).expect("claim"), Epoch(801), "a counter ran over");
+    drop(store);
+    assert_eq!(subject.open().claim(Epoch(0)).expect("claim"), Epoch(802));
 }
 
 fn an_older_epoch_is_fenced_and_writes_nothing(subject: &mut dyn Subject) {
@@ -301,17 +318,17 @@ fn how_a_lease_ended_is_known(subject: &mut dyn Subject) {
     }
 }
 
-/// A run that is over, with the least that one has.
+/// A run that is over.
 fn archived(number: u64) -> Record {
-    let id = FlowId::from(token(number));
-    let text = serde_json::json!({
-        "flow": {
-            "id": id, "plan_id": 1, "status": "COMPLETED", "input": {}, "output": { "n": number }, "variables": {},
-            "created_at": at(0), "ended_at": at(number),
-        },
-        "tasks": [],
-    });
-    Record::decode(RecordKind::Archive, &text.to_string()).expect("a run that is over")
+    super::common::archived(number, &format!(r#"{{"n":{number}}}"#))
+}
+
+fn a_run_that_is_over_is_found_though_nothing_else_has_happened(subject: &mut dyn Subject) {
+    let mut store = subject.open();
+    let mut pen = start(&mut *store);
+    commit(&mut *store, &pen.batch(vec![Change::Put(archived(1))], vec![]));
+    let found = store.reader().archived(&RecordId::from(FlowId::from(token(1)))).expect("a read");
+    assert!(found.is_some(), "a batch needs no event to be seen");
 }
 
 fn runs_that_are_over_are_read_by_id_and_newest_first_and_never_loaded(subject: &mut dyn Subject) {

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use tenure_core::change::Change;
+use tenure_core::change::{Change, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::id::FlowId;
 use tenure_core::{Epoch, Token};
 use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
 
-use super::common::{Pen, at, commit, event, lease, records, start};
+use super::common::{Pen, archived, at, commit, deep, event, fast_dir, lease, records, start};
 
 fn open(dir: &Path) -> Sqlite {
     Sqlite::open(dir, Options::default()).expect("opens")
@@ -107,8 +108,25 @@ const BACK_TO_VERSION_1: &str = "
     PRAGMA user_version = 1;
 ";
 
+/// The views of version 2, as a SQLite of before 3.42 shows them.
+const BACK_TO_VERSION_2: &str = "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    DROP VIEW leases;
+    CREATE VIEW leases AS SELECT value ->> '$.token' AS token, NULL AS acquired_at FROM records WHERE kind = 'lease';
+    CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
+    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
+    PRAGMA user_version = 2;
+";
+
 #[test]
 fn an_older_schema_is_brought_forward_with_everything_in_it() {
+    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2)] {
+        bring_forward(version, back);
+    }
+}
+
+fn bring_forward(version: u32, back: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
@@ -125,16 +143,20 @@ fn an_older_schema_is_brought_forward_with_everything_in_it() {
     };
     let before = read(&store);
     drop(store);
-    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
-    rusqlite::Connection::open(dir.path().join("journal.db")).unwrap().pragma_update(None, "user_version", 1).unwrap();
+    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(back).unwrap();
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    journal.pragma_update(None, "user_version", version).unwrap();
+    drop(journal);
     let store = open(dir.path());
     assert_eq!(read(&store), before);
     drop(store);
     assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
     let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    let ended = "SELECT resources || ' ' || how FROM ended_leases WHERE holder = 'ada'";
-    let ended: String = tables.query_row(ended, [], |row| row.get(0)).unwrap();
-    assert_eq!(ended, "path:a, path:b released");
+    let text = |sql: &str| -> String { tables.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let ended = "SELECT resources || ' ' || how || ' ' || ended_at FROM ended_leases WHERE holder = 'ada'";
+    assert_eq!(text(ended), "path:a, path:b released 2023-11-14 22:13:20.000");
+    assert_eq!(text("SELECT max(at) FROM history"), "2023-11-14 22:13:20.000");
+    assert_eq!(text("SELECT max(acquired_at) FROM leases"), "2023-11-14 22:13:20.000");
     let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
     let version: u32 = journal.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(version, 2, "a program from before must not read what it does not know");
@@ -204,9 +226,66 @@ fn files_that_do_not_belong_together_are_refused() {
         fill(&mut store, &mut pen, 100..200);
         drop(store);
         fs::remove_file(dir.path().join(lost)).unwrap();
+        // Before the store is opened, which makes the missing file anew.
+        let checked = check(dir.path());
+        assert!(!checked.as_ref().is_ok_and(|report| report.is_ok()), "{lost}: {checked:?}");
         let why = open_error(dir.path());
         assert!(matches!(why, Error::OutOfStep { .. }), "{lost}: {why}");
+        assert_eq!(
+            check(dir.path()).expect("a report").problems,
+            [why.to_string()],
+            "the check says what the start says"
+        );
     }
+}
+
+#[test]
+fn the_check_of_tables_that_are_no_backup_misses_their_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    drop(store);
+    let report = check(&dir.path().join("tables.db")).expect("a report");
+    assert!(report.problems.len() == 1 && report.problems[0].contains("the journal has none"), "{:?}", report.problems);
+}
+
+#[test]
+fn a_restore_that_was_cut_short_before_its_journal_had_a_row_is_sound_and_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    let restored = tempfile::tempdir().unwrap();
+    store.reader().backup(&restored.path().join("tables.db")).expect("a backup");
+    let empty = tempfile::tempdir().unwrap();
+    drop(open(empty.path()));
+    fs::copy(empty.path().join("journal.db"), restored.path().join("journal.db")).unwrap();
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
+    assert_eq!(open(restored.path()).load(&mut |_| {}).expect("load").seq, pen.head.seq);
+}
+
+/// Both are asked for an epoch within the same hour.
+#[test]
+fn l2_a_restored_store_begins_later_than_its_original_after_1024_starts() {
+    let hours = Epoch(60_000);
+    let dir = fast_dir();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    pen.head.epoch = store.claim(hours).expect("claim");
+    commit(&mut store, &pen.grant(&lease(Token::start_of(pen.head.epoch).next().as_u64(), "ada", &["task:1"])));
+    let restored = fast_dir();
+    store.reader().backup(&restored.path().join("tables.db")).expect("a backup");
+    let last = (0..1_024).map(|_| store.claim(hours).expect("claim")).max().expect("many");
+    assert_eq!(last, Epoch(61_024));
+    // A start that is cut short before it claims leaves the leap to the next one.
+    drop(open(restored.path()));
+    let mut copy = open(restored.path());
+    assert_eq!(copy.claim(hours).expect("claim"), Epoch(61_025));
+    assert_eq!(copy.claim(hours).expect("claim"), Epoch(61_026), "it leaps once");
+    drop(copy);
+    assert_eq!(open(restored.path()).claim(hours).expect("claim"), Epoch(61_027));
+    assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
 }
 
 #[test]
@@ -271,12 +350,14 @@ fn people_can_read_the_leases_with_sqlite() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
-    let (gone, held) = (lease(1, "ada", &["task:1"]), lease(2, "bob", &["path:a", "path:b"]));
+    let (mut gone, held) = (lease(1, "ada", &["task:1"]), lease(2, "bob", &["path:a", "path:b"]));
+    gone.acquired_at = at(7);
     commit(&mut store, &pen.grant(&gone));
-    commit(&mut store, &pen.end(EventKind::LeaseReleased, &gone));
+    let released = Event { at: at(1_999), ..event(EventKind::LeaseReleased, &gone) };
+    commit(&mut store, &pen.batch(vec![Change::Delete(RecordKind::Lease, gone.token.into())], vec![released]));
     commit(&mut store, &pen.grant(&held));
     store.flush().expect("folds");
-    commit(&mut store, &pen.renew(2, 60_000));
+    commit(&mut store, &pen.renew(2, 60_001));
     drop(store);
     let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
     let row = |sql: &str| -> Vec<String> {
@@ -286,9 +367,91 @@ fn people_can_read_the_leases_with_sqlite() {
     };
     assert_eq!(
         row("SELECT CAST(token AS TEXT), holder, resources, mode, acquired_at, expires_at FROM leases"),
-        ["2", "bob", "path:a, path:b", "exclusive", "2023-11-14 22:13:20.000", "2023-11-14 22:14:20.000"]
+        ["2", "bob", "path:a, path:b", "exclusive", "2023-11-14 22:13:20.000", "2023-11-14 22:14:20.001"]
     );
-    assert_eq!(row("SELECT CAST(token AS TEXT), holder, how FROM ended_leases"), ["1", "ada", "released"]);
+    assert_eq!(
+        row("SELECT CAST(token AS TEXT), holder, how, acquired_at, ended_at FROM ended_leases"),
+        ["1", "ada", "released", "2023-11-14 22:13:20.007", "2023-11-14 22:13:21.999"]
+    );
+    assert_eq!(row("SELECT at, kind FROM history WHERE seq = 2"), ["2023-11-14 22:13:21.999", "lease.released"]);
+    // What SQLite before 3.42 does not know gives NULL there, and this one would not notice.
+    let views = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND sql LIKE '%subsec%'";
+    assert_eq!(tables.query_row(views, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+/// SQLite reads JSON of up to 1,000 levels.
+const TOO_DEEP: usize = 1_100;
+
+#[test]
+fn a_run_deeper_than_sqlite_reads_does_not_stop_folding_and_is_dropped_in_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let retain = Retain { age_ms: 10_000, ..Retain::default() };
+    let mut store = Sqlite::open(dir.path(), Options { retain, ..unfolded() }).expect("opens");
+    let mut pen = start(&mut store);
+    let id = |number| RecordId::from(FlowId::from(Token::from_u64(number)));
+    commit(&mut store, &pen.batch(vec![Change::Put(archived(1, &deep(TOO_DEEP)))], vec![]));
+    commit(&mut store, &pen.batch(vec![Change::Put(archived(2, "{}"))], vec![]));
+    store.flush().expect("folds");
+    assert!(store.reader().archived(&id(1)).expect("a read").is_some());
+    let later = Event { at: at(10_002), ..event(EventKind::LeaseGranted, &lease(9, "ada", &["task:1"])) };
+    commit(&mut store, &pen.batch(vec![], vec![later]));
+    store.flush().expect("folds");
+    let stats = store.reader().stats();
+    assert_eq!((stats.lag(), stats.fold_error), (0, None));
+    assert!(store.reader().archived(&id(1)).expect("a read").is_none(), "it is too old");
+    assert!(store.reader().archived(&id(2)).expect("a read").is_some(), "it is not");
+}
+
+#[test]
+fn events_and_leases_deeper_than_sqlite_reads_are_found_among_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    for number in 1..=3 {
+        let mut lease = lease(number, "ada", &[&format!("task:{number}")]);
+        if number == 2 {
+            lease.metadata = Some(serde_json::from_str(&deep(TOO_DEEP)).expect("JSON"));
+        }
+        let granted = Event { data: lease.metadata.clone(), ..event(EventKind::LeaseGranted, &lease) };
+        commit(&mut store, &pen.batch(vec![Change::Put(Record::Lease(lease))], vec![granted]));
+    }
+    store.flush().expect("folds");
+    let found = |query| store.reader().events(&query).expect("events").events.len();
+    let any = || EventQuery::after(Cursor(0), 9);
+    assert_eq!(found(EventQuery { kinds: vec![EventKind::LeaseGranted], ..any() }), 3);
+    assert_eq!(found(EventQuery { kinds: vec![EventKind::LeaseReleased], ..any() }), 0);
+    assert_eq!(found(EventQuery { holder: Some(super::common::holder("ada")), ..any() }), 3);
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    for view in ["leases", "history"] {
+        let count = format!("SELECT count(*), count(holder) FROM (SELECT * FROM {view})");
+        let count = tables.query_row(&count, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+        assert_eq!(count, (3, 2), "{view}");
+    }
+}
+
+#[test]
+fn tables_that_refuse_what_is_folded_are_told_by_the_lag_by_the_check_and_by_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..10);
+    store.flush().expect("folds");
+    let folded = pen.head.seq;
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    tables.execute_batch("CREATE TRIGGER no BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no'); END").unwrap();
+    drop(tables);
+    for number in 10..13 {
+        fill(&mut store, &mut pen, number..number + 1);
+        assert!(store.flush().is_err());
+        let stats = store.reader().stats();
+        assert_eq!((stats.lag(), stats.fold_error.is_some()), (pen.head.seq - folded, true));
+    }
+    drop(store);
+    let problems = check(dir.path()).expect("a report").problems;
+    assert!(matches!(&problems[..], [one] if one.contains("cannot be folded")), "{problems:?}");
+    assert!(matches!(open_error(dir.path()), Error::Database { .. }));
 }
 
 #[test]
