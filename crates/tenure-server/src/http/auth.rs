@@ -77,12 +77,35 @@ impl Caller {
                 format!("the request names no holder: say who acts in the header {}", self.header),
             ));
         };
-        match &self.key {
-            Some(key) if !key.may_act_as(&holder) => {
-                Err(Problem::new(Code::Forbidden, format!("this API key may not act as {holder}")))
-            }
-            _ => Ok(holder),
+        if self.has_name(&holder) { Ok(holder) } else { Err(foreign(&holder)) }
+    }
+
+    /// That who asks may speak for `name` too: a request can name another than the one who sends it. Administrators may speak
+    /// for everyone.
+    pub(crate) fn speaking_for(&self, name: &Holder) -> Result<(), Problem> {
+        if self.is_admin() || self.has_name(name) { Ok(()) } else { Err(foreign(name)) }
+    }
+
+    /// The name under which somebody looks; nothing if none is known. The key of an observer need not have any: what its
+    /// request says is not believed then.
+    pub(crate) fn looking(&self) -> Result<Option<Holder>, Problem> {
+        self.require(Role::Observer)?;
+        let is_nameless = self.key.as_ref().is_some_and(|key| key.holders.is_empty());
+        match self.name() {
+            Some(_) if is_nameless => Ok(None),
+            Some(name) => self.speaking_for(&name).map(|()| Some(name)),
+            None => Ok(None),
         }
+    }
+
+    /// Where there are no keys every name is believed.
+    fn has_name(&self, name: &Holder) -> bool {
+        self.key.as_ref().is_none_or(|key| key.may_act_as(name))
+    }
+
+    /// Whether there are things it may not see or do. Where there are no keys, there are none.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.key.is_some() && !self.is_admin()
     }
 
     /// Whether an administrator shows its key. Where there are no keys, nobody does.
@@ -91,7 +114,7 @@ impl Caller {
     }
 
     /// The name in the header, or the only one of the key.
-    pub(crate) fn name(&self) -> Option<Holder> {
+    fn name(&self) -> Option<Holder> {
         self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::only_holder))
     }
 
@@ -121,6 +144,11 @@ impl Caller {
             _ => Ok(()),
         }
     }
+}
+
+fn foreign(name: &Holder) -> Problem {
+    let detail = format!("this API key may not act as {name}; its entry in the keys file lists the names it may use");
+    Problem::new(Code::Forbidden, detail)
 }
 
 fn parse_holder(field: &str, name: &str) -> Result<Holder, Problem> {

@@ -10,6 +10,7 @@ mod fleet;
 mod harness;
 mod leases;
 mod listing;
+mod names;
 mod openintent;
 mod refusals;
 mod server;

@@ -87,7 +87,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
 
 fn asker(caller: &Caller) -> Result<Asker, Problem> {
     let nobody = || Holder::parse("anonymous").map_err(|why| Problem::field("holder", why.to_string()));
-    Ok(Asker { holder: caller.name().map_or_else(nobody, Ok)?, is_admin: caller.is_admin() })
+    Ok(Asker { holder: caller.looking()?.map_or_else(nobody, Ok)?, is_admin: caller.is_admin() })
 }
 
 fn shown(view: &WorkflowView, now: Timestamp) -> Value {
