@@ -1,12 +1,13 @@
-//! Owns the terms of coordinators: one at a time for an intent or a portfolio, kept by heartbeats, lost by silence.
+//! Owns the terms of coordinators: one at a time for an intent or a portfolio, kept by heartbeats, lost by silence. Of those
+//! that are over the latest few are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use crate::access::Caller;
-use crate::change::{Change, Record};
+use crate::change::{Change, Record, RecordKind};
 use crate::command::{Acquire, Acquired, Command};
 use crate::coordinator::{Coordinator, Led, TermStatus};
 use crate::document::Refusal;
@@ -14,14 +15,16 @@ use crate::event::{Event, EventKind};
 use crate::lease::{End, Lease};
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
-use crate::limits::PAGE_MAX;
+use crate::limits::ENDED_TERMS_KEPT_MAX;
 use crate::serial::{CoordinatorId, IntentId};
 use crate::{Holder, Timestamp, Token, Ttl};
 
-/// Every term, and the leases under the live ones.
+/// Every term that is kept, and the leases under the live ones.
 #[derive(Default)]
 pub(crate) struct Coordinators {
     by_id: BTreeMap<CoordinatorId, Arc<Coordinator>>,
+    /// Ids grow with time, so the first is the oldest.
+    by_led: HashMap<Led, BTreeSet<CoordinatorId>>,
     by_lease: HashMap<Token, CoordinatorId>,
 }
 
@@ -44,7 +47,27 @@ impl Coordinators {
             true => drop(self.by_lease.remove(&term.lease)),
             false => drop(self.by_lease.insert(term.lease, term.id)),
         }
+        self.by_led.entry(term.led).or_default().insert(term.id);
         self.by_id.insert(term.id, term);
+    }
+
+    fn remove(&mut self, id: CoordinatorId) {
+        let Some(term) = self.by_id.remove(&id) else { return };
+        if let Some(ids) = self.by_led.get_mut(&term.led) {
+            ids.remove(&id);
+        }
+    }
+
+    /// The terms of one intent or portfolio, the oldest first.
+    fn of(&self, led: Led) -> impl Iterator<Item = &Arc<Coordinator>> {
+        self.by_led.get(&led).into_iter().flatten().filter_map(|id| self.by_id.get(id))
+    }
+
+    /// Those that are over and too many, the oldest.
+    fn too_many(&self, led: Led) -> Vec<CoordinatorId> {
+        let ended: Vec<_> = self.of(led).filter(|term| term.status.is_over()).map(|term| term.id).collect();
+        let keep = ended.len().min(ENDED_TERMS_KEPT_MAX);
+        ended.into_iter().rev().skip(keep).collect()
     }
 
     /// Everyone has just been seen.
@@ -230,6 +253,9 @@ impl Ledger {
         let term = Arc::new(term);
         turn.changes.push(Change::Put(Record::Coordinator(Arc::clone(&term))));
         self.coordinators.put(Arc::clone(&term));
+        if term.status.is_over() {
+            self.forget_terms(turn, term.led);
+        }
         if let Some(at) = term.deadline() {
             self.deadlines.push(at, Due::Coordinator(term.id));
         }
@@ -244,6 +270,22 @@ impl Ledger {
         let event = Event::about(kind, turn.now(), resource, all);
         self.emit(turn, Event { holder: Some(term.agent.clone()), by: Some(by.clone()), ..event });
         term
+    }
+
+    /// Forgets the oldest terms that are over, if there are more than are kept.
+    fn forget_terms(&mut self, turn: &mut Turn<'_>, led: Led) {
+        for id in self.coordinators.too_many(led) {
+            self.coordinators.remove(id);
+            turn.changes.push(Change::Delete(RecordKind::Coordinator, id.into()));
+        }
+    }
+
+    /// The same for all of them: an older version may have kept more.
+    pub(crate) fn forget_all_terms(&mut self, turn: &mut Turn<'_>) {
+        let all: Vec<Led> = self.coordinators.by_led.keys().copied().collect();
+        for led in all {
+            self.forget_terms(turn, led);
+        }
     }
 
     fn move_term(
@@ -381,7 +423,7 @@ impl Ledger {
     }
 }
 
-/// List the terms of an intent, the oldest first.
+/// List the terms of an intent that are kept, the oldest first and the present one last.
 #[derive(Debug, Clone, Copy)]
 pub struct ListTerms(pub IntentId);
 
@@ -390,7 +432,7 @@ impl Command for ListTerms {
 
     fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
         ledger.intents.find(self.0)?;
-        let of_intent = ledger.coordinators.by_id.values().filter(|term| term.led == Led::Intent(self.0));
-        Ok(of_intent.take(PAGE_MAX).cloned().map(|term| ledger.view_term(term)).collect())
+        let terms = ledger.coordinators.of(Led::Intent(self.0));
+        Ok(terms.cloned().map(|term| ledger.view_term(term)).collect())
     }
 }

@@ -1,9 +1,11 @@
 use serde_json::{Map, json};
 use tenure_core::access::Caller;
+use tenure_core::change::{Record, RecordId, RecordKind};
 use tenure_core::coordinator::{Led, TermStatus};
 use tenure_core::document::Refusal;
 use tenure_core::event::EventKind;
-use tenure_core::ledger::coordinators::{ChangeTerm, Coordinate, GetTerm, TermChange};
+use tenure_core::ledger::coordinators::{ChangeTerm, Coordinate, GetTerm, ListTerms, TermChange};
+use tenure_core::limits::{ENDED_TERMS_KEPT_MAX, PAGE_MAX};
 use tenure_core::serial::{CoordinatorId, IntentId};
 use tenure_core::{Timestamp, Ttl};
 
@@ -134,4 +136,53 @@ fn unknown_things_have_no_coordinator_and_an_outage_loses_none() {
     assert!(bench.apply(coordinate(id, "b")).is_err());
     bench.pass(50_000);
     assert_eq!(status(&mut bench, term), TermStatus::FailedOver);
+}
+
+/// The terms that are listed, and that there are as many records of them.
+fn listed(bench: &mut Bench, id: IntentId) -> Vec<CoordinatorId> {
+    let listed: Vec<_> = bench.apply(ListTerms(id)).unwrap().into_iter().map(|view| view.term.id).collect();
+    let records = bench.records.keys().filter(|(kind, _)| *kind == RecordKind::Coordinator).count();
+    assert_eq!(records, listed.len(), "what is forgotten is deleted");
+    listed
+}
+
+#[test]
+fn l15_of_terms_that_are_over_the_latest_are_kept_and_the_present_one_is_always_listed() {
+    let mut bench = Bench::new();
+    let id = bench.intent();
+    let mut ended = Vec::new();
+    for _ in 0..PAGE_MAX {
+        let term = bench.apply(coordinate(id, "a")).unwrap().id;
+        change(&mut bench, term, "a", TermChange::Release).unwrap();
+        ended.push(term);
+    }
+    let present = bench.apply(coordinate(id, "a")).unwrap().id;
+    let mut expected = ended.split_off(ended.len() - ENDED_TERMS_KEPT_MAX);
+    expected.push(present);
+    assert_eq!(listed(&mut bench, id), expected);
+    assert!(matches!(bench.apply(GetTerm(ended[0])), Err(Refusal::Unknown { .. })));
+    bench.reopen();
+    assert_eq!(listed(&mut bench, id), expected);
+    change(&mut bench, present, "boss", TermChange::Revoke).unwrap();
+    assert_eq!(listed(&mut bench, id), expected[1..], "the oldest goes first");
+    assert_eq!(status(&mut bench, present), TermStatus::Completed);
+}
+
+#[test]
+fn l15_terms_that_an_older_version_kept_are_forgotten_at_the_start() {
+    let mut bench = Bench::new();
+    let id = bench.intent();
+    let mut kept = Vec::new();
+    for _ in 0..=ENDED_TERMS_KEPT_MAX {
+        let term = bench.apply(coordinate(id, "a")).unwrap().id;
+        change(&mut bench, term, "a", TermChange::Release).unwrap();
+        kept.extend(bench.records.iter().filter(|((kind, _), _)| *kind == RecordKind::Coordinator).map(own));
+    }
+    bench.records.extend(kept);
+    bench.reopen();
+    assert_eq!(listed(&mut bench, id).len(), ENDED_TERMS_KEPT_MAX);
+}
+
+fn own((key, record): (&(RecordKind, RecordId), &Record)) -> ((RecordKind, RecordId), Record) {
+    (key.clone(), record.clone())
 }
