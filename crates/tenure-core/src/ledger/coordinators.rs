@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Caller;
+use crate::access::{Caller, Permission};
 use crate::change::{Change, Record, RecordKind};
 use crate::command::{Acquire, Acquired, Command};
 use crate::coordinator::{Coordinator, Led, TermStatus};
@@ -85,7 +85,9 @@ impl Coordinators {
 pub struct Coordinate {
     /// Of what.
     pub led: Led,
-    /// Who.
+    /// Who asks.
+    pub caller: Caller,
+    /// Who is to be it.
     pub agent: Holder,
     /// Who is asked when it does not answer.
     pub supervisor: Holder,
@@ -106,16 +108,16 @@ pub struct Coordinate {
 }
 
 impl Command for Coordinate {
-    type Reply = Result<Arc<Coordinator>, Refusal>;
+    type Reply = Result<TermView, Refusal>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
-        match self.led {
-            Led::Intent(id) => drop(ledger.intents.find(id)?),
-            Led::Portfolio(id) => drop(ledger.portfolios.find(id)?),
-        }
+        ledger.admit_coordinator(turn, self.led, &self.caller, &self.agent)?;
         let acquire = self.acquire(turn.now())?;
         match ledger.acquire(turn, acquire)? {
-            Acquired::Granted(grant) => Ok(ledger.begin_term(turn, self, &grant.lease)),
+            Acquired::Granted(grant) => {
+                let term = ledger.begin_term(turn, self, &grant.lease);
+                Ok(ledger.view_term(term))
+            }
             Acquired::Queued(_) | Acquired::Refused(_) => Err(Refusal::Senseless("it is not free".to_owned())),
         }
     }
@@ -132,6 +134,15 @@ impl Coordinate {
 }
 
 impl Ledger {
+    /// Who coordinates an intent may also write it, unless an administrator says who does. Portfolios have no access list.
+    fn admit_coordinator(&self, turn: &Turn<'_>, led: Led, by: &Caller, agent: &Holder) -> Result<(), Refusal> {
+        let agent = Caller { holder: agent.clone(), is_admin: by.is_admin };
+        match led {
+            Led::Intent(id) => self.open_intent(turn, id, &agent, Permission::Write).map(drop),
+            Led::Portfolio(id) => self.portfolios.find(id).map(drop),
+        }
+    }
+
     fn begin_term(&mut self, turn: &mut Turn<'_>, new: Coordinate, lease: &Lease) -> Arc<Coordinator> {
         let term = Coordinator {
             id: CoordinatorId(self.serial()),
@@ -193,9 +204,16 @@ pub struct ChangeTerm {
 }
 
 impl Command for ChangeTerm {
-    type Reply = Result<Arc<Coordinator>, Refusal>;
+    type Reply = Result<TermView, Refusal>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let term = self.change(ledger, turn)?;
+        Ok(ledger.view_term(term))
+    }
+}
+
+impl ChangeTerm {
+    fn change(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Result<Arc<Coordinator>, Refusal> {
         let term = Arc::clone(ledger.coordinators.find(self.id)?);
         self.check_caller(&term)?;
         if term.status.is_over() {
@@ -215,8 +233,10 @@ impl Command for ChangeTerm {
                 Ok(ledger.end_term(turn, &term, End::Released, EventKind::CoordinatorEnded, by, said))
             }
             TermChange::Revoke => Ok(ledger.end_term(turn, &term, End::Revoked, EventKind::CoordinatorEnded, by, said)),
-            TermChange::HandOff(to) => ledger.pass_term(turn, &term, to, EventKind::CoordinatorHandedOff, by),
-            TermChange::Replace(with) => ledger.pass_term(turn, &term, with, EventKind::CoordinatorReplaced, by),
+            TermChange::HandOff(to) => ledger.pass_term(turn, &term, to, EventKind::CoordinatorHandedOff, self.caller),
+            TermChange::Replace(with) => {
+                ledger.pass_term(turn, &term, with, EventKind::CoordinatorReplaced, self.caller)
+            }
             TermChange::Guardrails(guardrails) => {
                 let said = json!({ "guardrails": guardrails });
                 let term = Coordinator { guardrails, ..Coordinator::clone(&term) };
@@ -224,9 +244,7 @@ impl Command for ChangeTerm {
             }
         }
     }
-}
 
-impl ChangeTerm {
     fn check_caller(&self, term: &Coordinator) -> Result<(), Refusal> {
         let by = &self.caller.holder;
         let is_above = self.caller.is_admin || *by == term.supervisor;
@@ -338,13 +356,16 @@ impl Ledger {
         term: &Coordinator,
         to: Holder,
         kind: EventKind,
-        by: &Holder,
+        caller: Caller,
     ) -> Result<Arc<Coordinator>, Refusal> {
         if to == term.agent {
             return Err(Refusal::Senseless(format!("{to} is the coordinator already")));
         }
+        self.admit_coordinator(turn, term.led, &caller, &to)?;
+        let by = caller.holder.clone();
         let next = Coordinate {
             led: term.led,
+            caller,
             agent: to.clone(),
             supervisor: term.supervisor.clone(),
             role: term.role.clone(),
@@ -357,7 +378,7 @@ impl Ledger {
         };
         let acquire = next.acquire(turn.now())?;
         self.admit(&acquire)?;
-        self.end_term(turn, term, End::Released, kind, by, json!({ "to": to }));
+        self.end_term(turn, term, End::Released, kind, &by, json!({ "to": to }));
         // Those who wait for the term do not come before the one it is passed to.
         let grant = self.grant(turn, acquire);
         Ok(self.begin_term(turn, next, &grant.lease))
@@ -404,15 +425,25 @@ pub struct TermView {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Look a term up.
-#[derive(Debug, Clone, Copy)]
-pub struct GetTerm(pub CoordinatorId);
+/// Look a term up: whose it is, who supervises it, and who may read the intent.
+#[derive(Debug, Clone)]
+pub struct GetTerm {
+    /// Which.
+    pub id: CoordinatorId,
+    /// Who asks.
+    pub caller: Caller,
+}
 
 impl Command for GetTerm {
     type Reply = Result<TermView, Refusal>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
-        ledger.coordinators.find(self.0).cloned().map(|term| ledger.view_term(term))
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let term = Arc::clone(ledger.coordinators.find(self.id)?);
+        let is_own = [&term.agent, &term.supervisor].contains(&&self.caller.holder);
+        if let (Led::Intent(id), false) = (term.led, is_own) {
+            ledger.open_intent(turn, id, &self.caller, Permission::Read)?;
+        }
+        Ok(ledger.view_term(term))
     }
 }
 
@@ -424,15 +455,20 @@ impl Ledger {
 }
 
 /// List the terms of an intent that are kept, the oldest first and the present one last.
-#[derive(Debug, Clone, Copy)]
-pub struct ListTerms(pub IntentId);
+#[derive(Debug, Clone)]
+pub struct ListTerms {
+    /// Which intent.
+    pub id: IntentId,
+    /// Who asks.
+    pub caller: Caller,
+}
 
 impl Command for ListTerms {
     type Reply = Result<Vec<TermView>, Refusal>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
-        ledger.intents.find(self.0)?;
-        let terms = ledger.coordinators.of(Led::Intent(self.0));
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        ledger.open_intent(turn, self.id, &self.caller, Permission::Read)?;
+        let terms = ledger.coordinators.of(Led::Intent(self.id));
         Ok(terms.cloned().map(|term| ledger.view_term(term)).collect())
     }
 }

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use tenure_core::Holder;
+use tenure_core::access::Caller as Looker;
 
 use super::App;
 use super::error::{Code, Problem};
@@ -19,6 +20,9 @@ pub(crate) const KEY_HEADER: &str = "x-api-key";
 
 /// Where clients of the Conductor API show theirs.
 pub(crate) const TOKEN_HEADER: &str = "x-authorization";
+
+/// Who looks without a name.
+const NOBODY: &str = "anonymous";
 
 /// Under whose name things are done that need one when nobody gave one.
 const NAMELESS: &str = "operator";
@@ -83,19 +87,22 @@ impl Caller {
     /// That who asks may speak for `name` too: a request can name another than the one who sends it. Administrators may speak
     /// for everyone.
     pub(crate) fn speaking_for(&self, name: &Holder) -> Result<(), Problem> {
-        if self.is_admin() || self.has_name(name) { Ok(()) } else { Err(foreign(name)) }
+        if self.is_trusted() || self.has_name(name) { Ok(()) } else { Err(foreign(name)) }
     }
 
-    /// The name under which somebody looks; nothing if none is known. The key of an observer need not have any: what its
-    /// request says is not believed then.
-    pub(crate) fn looking(&self) -> Result<Option<Holder>, Problem> {
+    /// Who looks. A name that the key may not use is not believed: clients send theirs with everything, and the key of an
+    /// observer need not have any.
+    pub(crate) fn looking(&self) -> Result<Looker, Problem> {
         self.require(Role::Observer)?;
-        let is_nameless = self.key.as_ref().is_some_and(|key| key.holders.is_empty());
-        match self.name() {
-            Some(_) if is_nameless => Ok(None),
-            Some(name) => self.speaking_for(&name).map(|()| Some(name)),
-            None => Ok(None),
-        }
+        let own = self.name().filter(|name| self.speaking_for(name).is_ok());
+        let holder = own.map_or_else(|| parse_holder(self.header, NOBODY), Ok)?;
+        Ok(Looker { holder, is_admin: self.is_admin() })
+    }
+
+    /// Who looks, if access lists limit what it sees.
+    pub(crate) fn looking_by_lists(&self) -> Result<Option<Looker>, Problem> {
+        let looker = self.looking()?;
+        Ok((!self.is_trusted()).then_some(looker))
     }
 
     /// Where there are no keys every name is believed.
@@ -103,9 +110,9 @@ impl Caller {
         self.key.as_ref().is_none_or(|key| key.may_act_as(name))
     }
 
-    /// Whether there are things it may not see or do. Where there are no keys, there are none.
-    pub(crate) fn is_bounded(&self) -> bool {
-        self.key.is_some() && !self.is_admin()
+    /// An administrator, or anyone where there are no keys: neither names nor access lists stand in the way.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.key.is_none() || self.is_admin()
     }
 
     /// Whether an administrator shows its key. Where there are no keys, nobody does.

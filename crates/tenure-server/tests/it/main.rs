@@ -4,6 +4,7 @@
 mod access;
 mod bad_input;
 mod bounds;
+mod closed;
 mod conductor;
 mod events;
 mod fleet;

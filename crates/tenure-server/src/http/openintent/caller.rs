@@ -12,8 +12,6 @@ use super::error::No;
 use crate::http::auth;
 
 const NAME_HEADER: &str = "X-Agent-ID";
-/// Who looks without a name.
-const NOBODY: &str = "anonymous";
 
 /// Someone who looks; a name is welcome, not needed.
 pub(crate) struct Looker(pub(crate) Caller);
@@ -34,10 +32,7 @@ impl FromRequestParts<Door> for Looker {
     type Rejection = No;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Looker, No> {
-        let who = known(parts, door)?;
-        let nobody = || Holder::parse(NOBODY).map_err(|why| No::field(NAME_HEADER, why.to_string()));
-        let holder = who.looking()?.map_or_else(nobody, Ok)?;
-        Ok(Looker(Caller { holder, is_admin: who.is_admin() }))
+        Ok(Looker(known(parts, door)?.looking()?))
     }
 }
 
@@ -74,7 +69,7 @@ impl Actor {
         match Holder::parse(text) {
             Ok(name) => self.named(name).map(drop),
             // What cannot be a name can still look like one.
-            Err(why) if self.who.is_bounded() => Err(No::field(field, why.to_string())),
+            Err(why) if !self.who.is_trusted() => Err(No::field(field, why.to_string())),
             Err(_) => Ok(()),
         }
     }
