@@ -45,6 +45,8 @@ pub struct Acquire {
     pub metadata: Option<Box<RawValue>>,
     /// Tells a retry from a second request.
     pub key: Option<Box<str>>,
+    /// Whether the access lists of intents count: not for an administrator, nor where every name is believed.
+    pub heeds_lists: bool,
 }
 
 impl Acquire {
@@ -60,6 +62,7 @@ impl Acquire {
             within: None,
             metadata: None,
             key: None,
+            heeds_lists: false,
         }
     }
 }

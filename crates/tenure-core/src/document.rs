@@ -6,6 +6,7 @@ use crate::agent::AgentStatus;
 use crate::intent::Status;
 use crate::lease::Lease;
 use crate::patch::BadPatch;
+use crate::serial::IntentId;
 use crate::{Holder, Resource};
 
 /// Why the ledger says no.
@@ -53,10 +54,12 @@ pub enum Refusal {
         to: Status,
     },
     /// The access list does not allow it.
-    #[error("{holder} may not {} this", .needs.as_str())]
+    #[error("the access list of {intent} does not let {holder} {} it", .needs.as_str())]
     NotAllowed {
         /// Who asked.
         holder: Holder,
+        /// About which intent.
+        intent: IntentId,
         /// What is needed.
         needs: Permission,
     },

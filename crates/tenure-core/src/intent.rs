@@ -137,6 +137,9 @@ pub struct Attempts {
     /// Who will be asked then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_agent: Option<Holder>,
+    /// Whose attempt ended with its lease, until that agent reports it: the report that is to come is about that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<Holder>,
     /// Why the last one failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Box<str>>,

@@ -75,6 +75,8 @@ pub const FAILURES_KEPT_MAX: usize = 32;
 pub const PORTFOLIOS_MAX: usize = 100_000;
 /// A portfolio is written whole when an intent comes or goes.
 pub const PORTFOLIO_MEMBERS_MAX: usize = 2_048;
+/// How many terms that are over an intent or a portfolio keeps at hand, the latest; the events have them all.
+pub const ENDED_TERMS_KEPT_MAX: usize = 32;
 /// Registered agents live in memory.
 pub const AGENTS_MAX: usize = 100_000;
 /// The shortest interval of heartbeats.
@@ -149,5 +151,7 @@ pub const DEFINITIONS_MAX: usize = 100_000;
 
 // An ended lease must be rememberable by its key at least as long as a client may retry within the shortest wait for an answer.
 const _: () = assert!(IDEMPOTENCY_KEEP_MS >= 60_000);
+// A list of terms has room for all that are kept and the present one.
+const _: () = assert!(ENDED_TERMS_KEPT_MAX < PAGE_MAX);
 const _: () = assert!(TTL_MS_MIN_NATIVE <= TTL_MS_MIN && TTL_MS_MIN < TTL_MS_MAX);
 const _: () = assert!(WAITERS_PER_HOLDER_MAX <= WAITERS_PER_RESOURCE_MAX);

@@ -2,9 +2,11 @@
 //!
 //! A refusal is not an error: nothing broke, a rule answered.
 
+use crate::access::Permission;
 use crate::agent::AgentStatus;
 use crate::intent::Status;
 use crate::lease::{End, Mode};
+use crate::serial::IntentId;
 use crate::{Holder, Resource, Timestamp, Token};
 
 /// What stands in the way of one resource.
@@ -129,6 +131,16 @@ pub enum Refusal {
         /// How it ended.
         status: Status,
     },
+    /// The access list of the intent does not allow it.
+    #[error("the access list of {intent} does not let {holder} {} it", .needs.as_str())]
+    NotAllowed {
+        /// Who asked.
+        holder: Holder,
+        /// About which intent.
+        intent: IntentId,
+        /// What is needed.
+        needs: Permission,
+    },
     /// The key was used for a different request.
     #[error("the idempotency key was used for a different request")]
     KeyReused,
@@ -147,6 +159,7 @@ impl Refusal {
             Refusal::WithinOver => "within_over",
             Refusal::AgentLeaving { .. } => "agent_leaving",
             Refusal::IntentFinished { .. } => "intent_finished",
+            Refusal::NotAllowed { .. } => "forbidden",
             Refusal::KeyReused => "key_reused",
         }
     }

@@ -114,6 +114,12 @@ impl Resource {
         (segments.next() == Some("intent")).then(|| segments.next()?.parse().ok()).flatten()
     }
 
+    /// The intent whose access list it falls under: that of a scope, or of the right to coordinate it.
+    pub fn listed_under(&self) -> Option<IntentId> {
+        let mut segments = self.segments();
+        matches!(segments.next(), Some("intent" | "coordinator")).then(|| segments.next()?.parse().ok()).flatten()
+    }
+
     /// As it is written.
     pub fn to_text(&self) -> String {
         let mut text = String::with_capacity(self.0.len() + 2);

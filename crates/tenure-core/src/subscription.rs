@@ -22,6 +22,9 @@ pub struct Subscription {
     pub portfolio: Option<PortfolioId>,
     /// Who.
     pub subscriber: Holder,
+    /// Whether an administrator made it, who hears about every intent.
+    #[serde(default)]
+    pub is_admin: bool,
     /// Only these types, in the door's words; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_types: Vec<Box<str>>,

@@ -334,7 +334,8 @@ fn refused(refusal: &Refusal) -> Answer {
         Refusal::NoResources
         | Refusal::LimitReached { .. }
         | Refusal::AgentLeaving { .. }
-        | Refusal::IntentFinished { .. } => panic!("not expected here: {refusal}"),
+        | Refusal::IntentFinished { .. }
+        | Refusal::NotAllowed { .. } => panic!("not expected here: {refusal}"),
     }
 }
 

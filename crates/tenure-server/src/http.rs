@@ -7,6 +7,7 @@ pub(crate) mod native;
 pub(crate) mod openintent;
 pub(crate) mod payload;
 pub(crate) mod reply;
+pub(crate) mod sight;
 pub(crate) mod status;
 
 use std::sync::Arc;

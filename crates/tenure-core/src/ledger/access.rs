@@ -1,16 +1,19 @@
-//! Owns changes to who may do what with an intent. Only those with the admin permission decide; anyone may ask.
+//! Owns changes to who may do what with an intent, and what those see who may not read one. Only those with the admin
+//! permission decide; anyone may ask.
+
+use std::collections::BTreeSet;
 
 use serde_json::json;
 
 use crate::access::{Access, AccessRequest, Caller, Entry, Permission, Policy, RequestStatus};
-use crate::command::Command;
+use crate::command::{Acquire, Command};
 use crate::document::Refusal;
 use crate::event::EventKind;
 use crate::intent::Intent;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::ACCESS_ENTRIES_MAX;
 use crate::serial::{AccessId, IntentId};
-use crate::{Holder, Timestamp};
+use crate::{Holder, Resource, Timestamp, refusal};
 
 /// What is granted to whom.
 #[derive(Debug, Clone)]
@@ -216,4 +219,72 @@ fn decide(
     request.decided_at = Some(now);
     request.decision_reason = reason;
     Ok(request.clone())
+}
+
+/// Ask what a caller may see of what happens to these intents.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// Who.
+    pub caller: Caller,
+    /// Which intents.
+    pub intents: Vec<IntentId>,
+}
+
+/// What somebody may see: everything but what is about intents that it may not read. Its own leases on them it may.
+#[derive(Debug, Clone, Default)]
+pub struct Sight {
+    holder: Option<Holder>,
+    hidden: BTreeSet<IntentId>,
+}
+
+impl Command for Look {
+    type Reply = Sight;
+
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Sight {
+        let is_hidden = |id: &IntentId| {
+            let intent = ledger.intents.get(*id);
+            intent.is_some_and(|intent| !intent.allows(&self.caller, Permission::Read, turn.now()))
+        };
+        let hidden = self.intents.into_iter().filter(is_hidden).collect();
+        Sight { holder: Some(self.caller.holder), hidden }
+    }
+}
+
+impl Sight {
+    /// Whether it shows a lease or an event that is about these resources and this holder.
+    pub fn shows(&self, resources: &[Resource], holder: Option<&Holder>) -> bool {
+        self.check(resources, holder).is_ok()
+    }
+
+    /// The same, with the reason.
+    pub fn check(&self, resources: &[Resource], holder: Option<&Holder>) -> Result<(), refusal::Refusal> {
+        match (self.hides(resources), &self.holder) {
+            (Some(intent), Some(own)) if holder != Some(own) => {
+                Err(refusal::Refusal::NotAllowed { holder: own.clone(), intent, needs: Permission::Read })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hides(&self, resources: &[Resource]) -> Option<IntentId> {
+        // Most see everything: nothing is read then.
+        if self.hidden.is_empty() {
+            return None;
+        }
+        resources.iter().filter_map(Resource::listed_under).find(|id| self.hidden.contains(id))
+    }
+}
+
+impl Ledger {
+    /// Refuses leases on intents whose access list does not let the holder write.
+    pub(crate) fn admit_listed(&self, request: &Acquire) -> Result<(), refusal::Refusal> {
+        let needs = Permission::Write;
+        let caller = Caller { holder: request.holder.clone(), is_admin: false };
+        for id in request.resources.iter().filter_map(Resource::listed_under) {
+            if self.intents.get(id).is_some_and(|intent| !intent.allows(&caller, needs, self.head.at)) {
+                return Err(refusal::Refusal::NotAllowed { holder: caller.holder, intent: id, needs });
+            }
+        }
+        Ok(())
+    }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::Holder;
 use crate::access::{Caller, Permission};
 use crate::command::Command;
 use crate::document::Refusal;
@@ -14,6 +13,7 @@ use crate::ledger::intents::whole;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::ASSIGNED_MAX;
 use crate::serial::{IntentId, PortfolioId};
+use crate::{Holder, Timestamp};
 
 /// Put an agent on an intent. Again, if it is on it already: the agent is told again.
 #[derive(Debug, Clone)]
@@ -189,16 +189,26 @@ pub struct Hearers {
     pub agents: Vec<Holder>,
     /// The portfolios it is in.
     pub portfolios: Vec<PortfolioId>,
+    as_it_is: Arc<Intent>,
+    at: Timestamp,
+}
+
+impl Hearers {
+    /// Whether one who follows it, or a portfolio it is in, may hear about it now.
+    pub fn include(&self, follower: &Caller) -> bool {
+        self.as_it_is.allows(follower, Permission::Read, self.at)
+    }
 }
 
 impl Command for Audience {
     type Reply = Vec<Hearers>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Vec<Hearers> {
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Vec<Hearers> {
         let hearers = self.0.into_iter().filter_map(|id| {
             let intent = ledger.intents.get(id)?;
             let agents = intent.assigned.iter().map(|assignment| assignment.agent.clone()).collect();
-            Some(Hearers { intent: id, agents, portfolios: ledger.portfolios.of_intent(id).to_vec() })
+            let portfolios = ledger.portfolios.of_intent(id).to_vec();
+            Some(Hearers { intent: id, agents, portfolios, as_it_is: Arc::clone(intent), at: turn.now() })
         });
         hearers.collect()
     }

@@ -2,7 +2,8 @@
 //! the fallback agent, or given up.
 //!
 //! An agent reports a failure; an attempt at a step of a workflow also fails when the assigned agent loses its lease. A failed
-//! attempt is over: the leases it had on the intent end with it, in the same commit.
+//! attempt is over: the leases it had on the intent end with it, in the same commit. It counts once: a report about an attempt
+//! that is over is kept as history and changes nothing else, neither the count nor the attempt that runs now.
 
 use serde_json::{Map, Value, json};
 
@@ -91,7 +92,14 @@ impl Command for ReportFailure {
         if intent.status.is_finished() {
             return Err(Refusal::Finished(intent.status));
         }
-        Ok(ledger.fail_attempt(turn, &intent, self.failed, &self.caller.holder))
+        let by = &self.caller.holder;
+        let is_under_way = ledger.is_under_way(&intent, &self.failed);
+        let mut intent = Intent::clone(&intent);
+        intent.attempts.unreported.take_if(|agent| *agent == self.failed.agent);
+        Ok(match is_under_way {
+            true => ledger.fail_attempt(turn, &intent, self.failed, by),
+            false => ledger.note_late_failure(turn, &intent, self.failed, by),
+        })
     }
 }
 
@@ -108,6 +116,29 @@ enum Next {
 }
 
 impl Ledger {
+    /// Whether a report is about the attempt that is under way. An attempt at a step is the assigned agent's lease, so what
+    /// the agent holds tells, and the number if it says one. On other intents nothing but a report ends an attempt.
+    fn is_under_way(&self, intent: &Intent, failed: &FailedAttempt) -> bool {
+        if intent.workflow.is_none() {
+            return true;
+        }
+        let holds = |agent: &Holder| self.leases_on(intent.id, agent).next().is_some();
+        let attempts = &intent.attempts;
+        // Some count from nought; nothing comes before the first attempt.
+        let is_earlier = failed.attempt.is_some_and(|number| number.max(1) <= attempts.failed_by_agent);
+        // Until the next attempt begins there is none that could fail.
+        if is_earlier || attempts.next_at.is_some() {
+            return false;
+        }
+        if holds(&failed.agent) {
+            return true;
+        }
+        let is_its_turn = intent.assigned.is_empty() || intent.assignment(&failed.agent).is_some();
+        let is_anothers = intent.assigned.iter().any(|assignment| holds(&assignment.agent));
+        let is_owed = failed.attempt.is_none() && attempts.unreported.as_ref() == Some(&failed.agent);
+        is_its_turn && !is_anothers && !is_owed
+    }
+
     pub(crate) fn fail_attempt(
         &mut self,
         turn: &mut Turn<'_>,
@@ -120,24 +151,12 @@ impl Ledger {
         changed.attempts.failed += 1;
         changed.attempts.failed_by_agent += 1;
         let next = next_of(&changed, &agent, failed.is_final, turn.now());
-        let failure = Failure {
-            id: FailureId(self.serial()),
-            agent: agent.clone(),
-            attempt: failed.attempt.unwrap_or(changed.attempts.failed),
-            code: failed.code,
-            message: failed.message,
-            retry_at: match next {
-                Next::Retry(at) => Some(at),
-                _ => failed.retry_at,
-            },
-            metadata: failed.metadata,
-            at: turn.now(),
+        let retry_at = match next {
+            Next::Retry(at) => Some(at),
+            _ => failed.retry_at,
         };
+        let failure = self.keep_failure(turn, &mut changed, FailedAttempt { retry_at, ..failed });
         changed.attempts.last_error = failure.message.clone().or_else(|| failure.code.clone());
-        changed.attempts.failures.push_back(failure.clone());
-        if changed.attempts.failures.len() > FAILURES_KEPT_MAX {
-            changed.attempts.failures.pop_front();
-        }
         let said = json!({
             "failure": failure,
             "failed_attempts": changed.attempts.failed,
@@ -146,6 +165,43 @@ impl Ledger {
         });
         self.tell(turn, EventKind::IntentFailed, intent, by, said);
         self.follow(turn, changed, &agent, next, by);
+        failure
+    }
+
+    /// Keeps what is reported about an attempt that is over.
+    fn note_late_failure(
+        &mut self,
+        turn: &mut Turn<'_>,
+        intent: &Intent,
+        failed: FailedAttempt,
+        by: &Holder,
+    ) -> Failure {
+        let mut changed = intent.clone();
+        let retry_at = intent.attempts.next_at.or(failed.retry_at);
+        let failure = self.keep_failure(turn, &mut changed, FailedAttempt { retry_at, ..failed });
+        let said = json!({ "failure": failure, "failed_attempts": changed.attempts.failed, "late": true });
+        self.tell(turn, EventKind::IntentFailed, intent, by, said);
+        self.put_intent(turn, changed);
+        failure
+    }
+
+    /// Adds a failure to those that the intent keeps.
+    fn keep_failure(&self, turn: &Turn<'_>, intent: &mut Intent, failed: FailedAttempt) -> Failure {
+        let attempts = &mut intent.attempts;
+        let failure = Failure {
+            id: FailureId(self.serial()),
+            agent: failed.agent,
+            attempt: failed.attempt.unwrap_or(attempts.failed),
+            code: failed.code,
+            message: failed.message,
+            retry_at: failed.retry_at,
+            metadata: failed.metadata,
+            at: turn.now(),
+        };
+        attempts.failures.push_back(failure.clone());
+        if attempts.failures.len() > FAILURES_KEPT_MAX {
+            attempts.failures.pop_front();
+        }
         failure
     }
 
@@ -200,6 +256,8 @@ impl Ledger {
     pub(crate) fn fail_lost_attempt(&mut self, turn: &mut Turn<'_>, lease: &Lease, end: End) {
         let intent = self.intent_of(lease).and_then(|id| self.intents.get(id)).cloned();
         let Some(intent) = intent.filter(|intent| is_attempt(intent, &lease.holder)) else { return };
+        let mut intent = Intent::clone(&intent);
+        intent.attempts.unreported = Some(lease.holder.clone());
         let failed = FailedAttempt {
             agent: lease.holder.clone(),
             attempt: None,

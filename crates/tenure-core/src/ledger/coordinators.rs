@@ -1,12 +1,13 @@
-//! Owns the terms of coordinators: one at a time for an intent or a portfolio, kept by heartbeats, lost by silence.
+//! Owns the terms of coordinators: one at a time for an intent or a portfolio, kept by heartbeats, lost by silence. Of those
+//! that are over the latest few are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Caller;
-use crate::change::{Change, Record};
+use crate::access::{Caller, Permission};
+use crate::change::{Change, Record, RecordKind};
 use crate::command::{Acquire, Acquired, Command};
 use crate::coordinator::{Coordinator, Led, TermStatus};
 use crate::document::Refusal;
@@ -14,14 +15,16 @@ use crate::event::{Event, EventKind};
 use crate::lease::{End, Lease};
 use crate::ledger::deadlines::Due;
 use crate::ledger::{Ledger, Turn};
-use crate::limits::PAGE_MAX;
+use crate::limits::ENDED_TERMS_KEPT_MAX;
 use crate::serial::{CoordinatorId, IntentId};
 use crate::{Holder, Timestamp, Token, Ttl};
 
-/// Every term, and the leases under the live ones.
+/// Every term that is kept, and the leases under the live ones.
 #[derive(Default)]
 pub(crate) struct Coordinators {
     by_id: BTreeMap<CoordinatorId, Arc<Coordinator>>,
+    /// Ids grow with time, so the first is the oldest.
+    by_led: HashMap<Led, BTreeSet<CoordinatorId>>,
     by_lease: HashMap<Token, CoordinatorId>,
 }
 
@@ -44,7 +47,27 @@ impl Coordinators {
             true => drop(self.by_lease.remove(&term.lease)),
             false => drop(self.by_lease.insert(term.lease, term.id)),
         }
+        self.by_led.entry(term.led).or_default().insert(term.id);
         self.by_id.insert(term.id, term);
+    }
+
+    fn remove(&mut self, id: CoordinatorId) {
+        let Some(term) = self.by_id.remove(&id) else { return };
+        if let Some(ids) = self.by_led.get_mut(&term.led) {
+            ids.remove(&id);
+        }
+    }
+
+    /// The terms of one intent or portfolio, the oldest first.
+    fn of(&self, led: Led) -> impl Iterator<Item = &Arc<Coordinator>> {
+        self.by_led.get(&led).into_iter().flatten().filter_map(|id| self.by_id.get(id))
+    }
+
+    /// Those that are over and too many, the oldest.
+    fn too_many(&self, led: Led) -> Vec<CoordinatorId> {
+        let ended: Vec<_> = self.of(led).filter(|term| term.status.is_over()).map(|term| term.id).collect();
+        let keep = ended.len().min(ENDED_TERMS_KEPT_MAX);
+        ended.into_iter().rev().skip(keep).collect()
     }
 
     /// Everyone has just been seen.
@@ -62,7 +85,9 @@ impl Coordinators {
 pub struct Coordinate {
     /// Of what.
     pub led: Led,
-    /// Who.
+    /// Who asks.
+    pub caller: Caller,
+    /// Who is to be it.
     pub agent: Holder,
     /// Who is asked when it does not answer.
     pub supervisor: Holder,
@@ -83,16 +108,16 @@ pub struct Coordinate {
 }
 
 impl Command for Coordinate {
-    type Reply = Result<Arc<Coordinator>, Refusal>;
+    type Reply = Result<TermView, Refusal>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
-        match self.led {
-            Led::Intent(id) => drop(ledger.intents.find(id)?),
-            Led::Portfolio(id) => drop(ledger.portfolios.find(id)?),
-        }
+        ledger.admit_coordinator(turn, self.led, &self.caller, &self.agent)?;
         let acquire = self.acquire(turn.now())?;
         match ledger.acquire(turn, acquire)? {
-            Acquired::Granted(grant) => Ok(ledger.begin_term(turn, self, &grant.lease)),
+            Acquired::Granted(grant) => {
+                let term = ledger.begin_term(turn, self, &grant.lease);
+                Ok(ledger.view_term(term))
+            }
             Acquired::Queued(_) | Acquired::Refused(_) => Err(Refusal::Senseless("it is not free".to_owned())),
         }
     }
@@ -109,6 +134,15 @@ impl Coordinate {
 }
 
 impl Ledger {
+    /// Who coordinates an intent may also write it, unless an administrator says who does. Portfolios have no access list.
+    fn admit_coordinator(&self, turn: &Turn<'_>, led: Led, by: &Caller, agent: &Holder) -> Result<(), Refusal> {
+        let agent = Caller { holder: agent.clone(), is_admin: by.is_admin };
+        match led {
+            Led::Intent(id) => self.open_intent(turn, id, &agent, Permission::Write).map(drop),
+            Led::Portfolio(id) => self.portfolios.find(id).map(drop),
+        }
+    }
+
     fn begin_term(&mut self, turn: &mut Turn<'_>, new: Coordinate, lease: &Lease) -> Arc<Coordinator> {
         let term = Coordinator {
             id: CoordinatorId(self.serial()),
@@ -170,9 +204,16 @@ pub struct ChangeTerm {
 }
 
 impl Command for ChangeTerm {
-    type Reply = Result<Arc<Coordinator>, Refusal>;
+    type Reply = Result<TermView, Refusal>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let term = self.change(ledger, turn)?;
+        Ok(ledger.view_term(term))
+    }
+}
+
+impl ChangeTerm {
+    fn change(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Result<Arc<Coordinator>, Refusal> {
         let term = Arc::clone(ledger.coordinators.find(self.id)?);
         self.check_caller(&term)?;
         if term.status.is_over() {
@@ -192,8 +233,10 @@ impl Command for ChangeTerm {
                 Ok(ledger.end_term(turn, &term, End::Released, EventKind::CoordinatorEnded, by, said))
             }
             TermChange::Revoke => Ok(ledger.end_term(turn, &term, End::Revoked, EventKind::CoordinatorEnded, by, said)),
-            TermChange::HandOff(to) => ledger.pass_term(turn, &term, to, EventKind::CoordinatorHandedOff, by),
-            TermChange::Replace(with) => ledger.pass_term(turn, &term, with, EventKind::CoordinatorReplaced, by),
+            TermChange::HandOff(to) => ledger.pass_term(turn, &term, to, EventKind::CoordinatorHandedOff, self.caller),
+            TermChange::Replace(with) => {
+                ledger.pass_term(turn, &term, with, EventKind::CoordinatorReplaced, self.caller)
+            }
             TermChange::Guardrails(guardrails) => {
                 let said = json!({ "guardrails": guardrails });
                 let term = Coordinator { guardrails, ..Coordinator::clone(&term) };
@@ -201,9 +244,7 @@ impl Command for ChangeTerm {
             }
         }
     }
-}
 
-impl ChangeTerm {
     fn check_caller(&self, term: &Coordinator) -> Result<(), Refusal> {
         let by = &self.caller.holder;
         let is_above = self.caller.is_admin || *by == term.supervisor;
@@ -230,6 +271,9 @@ impl Ledger {
         let term = Arc::new(term);
         turn.changes.push(Change::Put(Record::Coordinator(Arc::clone(&term))));
         self.coordinators.put(Arc::clone(&term));
+        if term.status.is_over() {
+            self.forget_terms(turn, term.led);
+        }
         if let Some(at) = term.deadline() {
             self.deadlines.push(at, Due::Coordinator(term.id));
         }
@@ -244,6 +288,22 @@ impl Ledger {
         let event = Event::about(kind, turn.now(), resource, all);
         self.emit(turn, Event { holder: Some(term.agent.clone()), by: Some(by.clone()), ..event });
         term
+    }
+
+    /// Forgets the oldest terms that are over, if there are more than are kept.
+    fn forget_terms(&mut self, turn: &mut Turn<'_>, led: Led) {
+        for id in self.coordinators.too_many(led) {
+            self.coordinators.remove(id);
+            turn.changes.push(Change::Delete(RecordKind::Coordinator, id.into()));
+        }
+    }
+
+    /// The same for all of them: an older version may have kept more.
+    pub(crate) fn forget_all_terms(&mut self, turn: &mut Turn<'_>) {
+        let all: Vec<Led> = self.coordinators.by_led.keys().copied().collect();
+        for led in all {
+            self.forget_terms(turn, led);
+        }
     }
 
     fn move_term(
@@ -296,13 +356,16 @@ impl Ledger {
         term: &Coordinator,
         to: Holder,
         kind: EventKind,
-        by: &Holder,
+        caller: Caller,
     ) -> Result<Arc<Coordinator>, Refusal> {
         if to == term.agent {
             return Err(Refusal::Senseless(format!("{to} is the coordinator already")));
         }
+        self.admit_coordinator(turn, term.led, &caller, &to)?;
+        let by = caller.holder.clone();
         let next = Coordinate {
             led: term.led,
+            caller,
             agent: to.clone(),
             supervisor: term.supervisor.clone(),
             role: term.role.clone(),
@@ -315,7 +378,7 @@ impl Ledger {
         };
         let acquire = next.acquire(turn.now())?;
         self.admit(&acquire)?;
-        self.end_term(turn, term, End::Released, kind, by, json!({ "to": to }));
+        self.end_term(turn, term, End::Released, kind, &by, json!({ "to": to }));
         // Those who wait for the term do not come before the one it is passed to.
         let grant = self.grant(turn, acquire);
         Ok(self.begin_term(turn, next, &grant.lease))
@@ -362,15 +425,25 @@ pub struct TermView {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Look a term up.
-#[derive(Debug, Clone, Copy)]
-pub struct GetTerm(pub CoordinatorId);
+/// Look a term up: whose it is, who supervises it, and who may read the intent.
+#[derive(Debug, Clone)]
+pub struct GetTerm {
+    /// Which.
+    pub id: CoordinatorId,
+    /// Who asks.
+    pub caller: Caller,
+}
 
 impl Command for GetTerm {
     type Reply = Result<TermView, Refusal>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
-        ledger.coordinators.find(self.0).cloned().map(|term| ledger.view_term(term))
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        let term = Arc::clone(ledger.coordinators.find(self.id)?);
+        let is_own = [&term.agent, &term.supervisor].contains(&&self.caller.holder);
+        if let (Led::Intent(id), false) = (term.led, is_own) {
+            ledger.open_intent(turn, id, &self.caller, Permission::Read)?;
+        }
+        Ok(ledger.view_term(term))
     }
 }
 
@@ -381,16 +454,21 @@ impl Ledger {
     }
 }
 
-/// List the terms of an intent, the oldest first.
-#[derive(Debug, Clone, Copy)]
-pub struct ListTerms(pub IntentId);
+/// List the terms of an intent that are kept, the oldest first and the present one last.
+#[derive(Debug, Clone)]
+pub struct ListTerms {
+    /// Which intent.
+    pub id: IntentId,
+    /// Who asks.
+    pub caller: Caller,
+}
 
 impl Command for ListTerms {
     type Reply = Result<Vec<TermView>, Refusal>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
-        ledger.intents.find(self.0)?;
-        let of_intent = ledger.coordinators.by_id.values().filter(|term| term.led == Led::Intent(self.0));
-        Ok(of_intent.take(PAGE_MAX).cloned().map(|term| ledger.view_term(term)).collect())
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
+        ledger.open_intent(turn, self.id, &self.caller, Permission::Read)?;
+        let terms = ledger.coordinators.of(Led::Intent(self.id));
+        Ok(terms.cloned().map(|term| ledger.view_term(term)).collect())
     }
 }

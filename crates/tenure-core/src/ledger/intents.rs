@@ -226,7 +226,7 @@ impl Ledger {
     ) -> Result<Arc<Intent>, Refusal> {
         let intent = self.intents.find(id)?;
         if !intent.allows(caller, needs, turn.now()) {
-            return Err(Refusal::NotAllowed { holder: caller.holder.clone(), needs });
+            return Err(Refusal::NotAllowed { holder: caller.holder.clone(), intent: id, needs });
         }
         Ok(Arc::clone(intent))
     }

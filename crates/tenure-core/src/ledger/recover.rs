@@ -68,6 +68,7 @@ impl Ledger {
         // Nobody could be heard while the ledger was closed.
         self.agents.see_all(turn.now());
         self.coordinators.see_all(turn.now());
+        self.forget_all_terms(turn);
         let said = format!("epoch {}, {} active leases", self.head.epoch.0, self.leases.len());
         let opened = Event { reason: Some(said.into()), ..Event::new(EventKind::LedgerOpened, turn.now()) };
         self.emit(turn, opened);

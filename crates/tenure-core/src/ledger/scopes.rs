@@ -32,6 +32,8 @@ impl AcquireScope {
         if intent.status.is_finished() {
             return Err(Refusal::Finished(intent.status));
         }
+        // Asked again when a wait is granted: the list may have changed.
+        self.acquire.heeds_lists = !self.caller.is_admin;
         if self.acquire.within.is_none() {
             self.acquire.within = ledger.own_whole(self.id, &self.acquire);
         }

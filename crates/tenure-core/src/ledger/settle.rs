@@ -35,9 +35,12 @@ impl Ledger {
         }
     }
 
-    /// Refuses leases on finished intents, and to agents that are leaving.
+    /// Refuses leases on finished intents, on those whose access list does not allow it, and to agents that are leaving.
     pub(crate) fn admit_documents(&self, request: &Acquire) -> Result<(), Refusal> {
         self.admit_agent(&request.holder)?;
+        if request.heeds_lists {
+            self.admit_listed(request)?;
+        }
         let intents = request.resources.iter().filter_map(|resource| resource.intent());
         let mut finished = intents.filter_map(|id| self.intents.get(id)).filter(|intent| intent.status.is_finished());
         match finished.next() {

@@ -10,7 +10,6 @@ use crate::change::{Change, Record, RecordKind};
 use crate::command::Command;
 use crate::document::Refusal;
 use crate::event::{Cursor, Event, EventKind};
-use crate::ledger::intents::whole;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::{PAGE_MAX, SUBSCRIPTIONS_MAX};
 use crate::retry::{Backoff, RetryRule};
@@ -60,6 +59,7 @@ impl Command for Subscribe {
             intent: self.intent,
             portfolio: self.portfolio,
             subscriber: self.caller.holder.clone(),
+            is_admin: self.caller.is_admin,
             event_types: self.event_types,
             url: self.url,
             expires_at: self.expires_at,
@@ -115,8 +115,10 @@ impl Command for Unsubscribe {
 }
 
 /// List subscriptions, the oldest first.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ListSubscriptions {
+    /// Only those that this one may see: its own, and those about what it may read.
+    pub caller: Option<Caller>,
     /// Only those about this intent.
     pub intent: Option<IntentId>,
     /// Only those about this portfolio.
@@ -138,9 +140,17 @@ impl Command for ListSubscriptions {
             self.intent.is_none_or(|id| one.intent == Some(id))
                 && self.portfolio.is_none_or(|id| one.portfolio == Some(id))
                 && (!self.with_url || one.url.is_some())
+                && self.caller.as_ref().is_none_or(|caller| ledger.may_see(one, caller, turn.now()))
         };
         let limit = if self.with_url { usize::MAX } else { PAGE_MAX };
         ledger.subscriptions.values().filter(matches).take(limit).cloned().collect()
+    }
+}
+
+impl Ledger {
+    fn may_see(&self, one: &Subscription, caller: &Caller, now: Timestamp) -> bool {
+        let intent = one.intent.and_then(|id| self.intents.get(id));
+        one.subscriber == caller.holder || intent.is_none_or(|intent| intent.allows(caller, Permission::Read, now))
     }
 }
 
@@ -179,18 +189,20 @@ impl Command for Delivered {
     }
 }
 
-/// What a subscription is about, as resources to read events of.
+/// The intents that a subscription is about and its subscriber may read.
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOf(pub SubscriptionId);
 
 impl Command for SubjectOf {
     type Reply = Vec<IntentId>;
 
-    fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) -> Self::Reply {
+    fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
         let Some(one) = ledger.subscriptions.get(&self.0) else { return Vec::new() };
+        let caller = Caller { holder: one.subscriber.clone(), is_admin: one.is_admin };
+        let may_read = |id: &IntentId| ledger.open_intent(turn, *id, &caller, Permission::Read).is_ok();
         let members = one.portfolio.and_then(|id| ledger.portfolios.find(id).ok());
         let members =
             members.map_or_else(Vec::new, |portfolio| portfolio.members.iter().map(|member| member.intent).collect());
-        one.intent.into_iter().chain(members).filter(|id| whole(*id).is_some()).collect()
+        one.intent.into_iter().chain(members).filter(may_read).collect()
     }
 }

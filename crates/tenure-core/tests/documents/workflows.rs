@@ -130,6 +130,84 @@ fn t4_a_reported_failure_ends_the_attempts_leases_in_the_same_turn() {
     assert_eq!((said["retry_attempt"].as_u64(), said["last_error"].as_str()), (Some(1), Some("it broke")));
 }
 
+/// Reports a failure of attempt `number`, if one is said; gives how many have failed then.
+fn report(bench: &mut Bench, id: IntentId, agent: &str, number: Option<u32>) -> u32 {
+    let failed = FailedAttempt { attempt: number, ..failure(agent) };
+    let kept = bench.apply(ReportFailure { id, caller: caller(agent), failed }).unwrap();
+    assert_eq!(bench.get(id).attempts.failures.back(), Some(&kept), "it is kept in any case");
+    bench.get(id).attempts.failed
+}
+
+#[test]
+fn t4_a_lost_attempt_that_its_agent_also_reports_counts_once() {
+    let mut bench = Bench::new();
+    let started = run(&mut bench, vec![step("a", &[], exponential(3))]);
+    let id = started.steps[0].intent.id;
+    bench.take(id, "*", "aer", 1).unwrap();
+    bench.pass(1_000);
+    let next_at = bench.get(id).attempts.next_at;
+    assert_eq!(report(&mut bench, id, "aer", None), 1, "while the next attempt is waited for");
+    assert_eq!(bench.get(id).attempts.next_at, next_at);
+    assert_eq!(bench.get(id).attempts.failures.back().unwrap().retry_at, next_at);
+    bench.pass(2_000);
+    bench.take(id, "*", "aer", 1).unwrap();
+    bench.pass(1_000 + 4_000);
+    bench.reopen();
+    assert_eq!(report(&mut bench, id, "aer", None), 2, "and when it has come, before anyone has begun");
+    assert_eq!(view(&mut bench, &started).workflow.status, RunStatus::Running);
+    assert_eq!(report(&mut bench, id, "aer", None), 3, "the next report is about the third");
+    assert_eq!(view(&mut bench, &started).workflow.status, RunStatus::Failed);
+}
+
+#[test]
+fn t4_a_late_report_of_one_attempt_ends_neither_the_next_one_nor_its_lease() {
+    let mut bench = Bench::new();
+    let started = run(&mut bench, vec![step("a", &[], exponential(3))]);
+    let id = started.steps[0].intent.id;
+    bench.take(id, "*", "aer", 1).unwrap();
+    bench.pass(3_000);
+    let second = bench.take(id, "*", "aer", 600).unwrap();
+    let events = bench.events.len();
+    assert_eq!(report(&mut bench, id, "aer", Some(1)), 1);
+    let kinds: Vec<_> = bench.events[events..].iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::IntentFailed], "the log shows it");
+    let lease = view(&mut bench, &started).steps[0].lease.clone();
+    assert_eq!(lease.map(|lease| lease.token), Some(second.token));
+    assert_eq!(report(&mut bench, id, "aer", Some(2)), 2, "its own report does");
+    assert_eq!(bench.count(EventKind::LeaseReleased), 1);
+}
+
+#[test]
+fn t4_a_report_of_one_who_does_not_do_the_work_changes_nothing() {
+    let mut bench = Bench::new();
+    let mut first = step("a", &[], exponential(2));
+    first.fallback = Some(holder("spare"));
+    let started = run(&mut bench, vec![first]);
+    let id = started.steps[0].intent.id;
+    assert_eq!(report(&mut bench, id, "stranger", None), 0);
+    for attempt in 1..=2 {
+        bench.take(id, "*", "aer", 60).unwrap();
+        assert_eq!(report(&mut bench, id, "aer", Some(attempt)), attempt);
+        bench.pass(2_000);
+    }
+    let lease = bench.take(id, "*", "spare", 600).unwrap();
+    assert_eq!(report(&mut bench, id, "aer", None), 2, "another has taken over");
+    assert_eq!(view(&mut bench, &started).steps[0].lease.clone().map(|lease| lease.token), Some(lease.token));
+    assert_eq!(report(&mut bench, id, "spare", Some(1)), 3, "the fallback counts from one again");
+}
+
+#[test]
+fn t4_an_agent_that_takes_no_lease_can_report_every_attempt() {
+    let mut bench = Bench::new();
+    let started = run(&mut bench, vec![step("a", &[], exponential(3))]);
+    let id = started.steps[0].intent.id;
+    for (attempt, number, delay) in [(1, Some(0), 2_000), (2, Some(2), 4_000), (3, None, 0)] {
+        assert_eq!(report(&mut bench, id, "aer", number), attempt);
+        bench.pass(delay);
+    }
+    assert_eq!(view(&mut bench, &started).workflow.status, RunStatus::Failed);
+}
+
 #[test]
 fn t4_a_failure_that_the_agent_calls_final_is_not_retried() {
     let mut bench = Bench::new();

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use tenure_core::Holder;
+use tenure_core::access::Caller as Looker;
 
 use super::App;
 use super::error::{Code, Problem};
@@ -19,6 +20,9 @@ pub(crate) const KEY_HEADER: &str = "x-api-key";
 
 /// Where clients of the Conductor API show theirs.
 pub(crate) const TOKEN_HEADER: &str = "x-authorization";
+
+/// Who looks without a name.
+const NOBODY: &str = "anonymous";
 
 /// Under whose name things are done that need one when nobody gave one.
 const NAMELESS: &str = "operator";
@@ -82,17 +86,38 @@ impl Caller {
 
     /// The same name, if the key may act under it.
     fn allowed(&self, holder: Holder) -> Result<Holder, Problem> {
-        match &self.key {
-            Some(key) if !key.may_act_as(&holder) => {
-                Err(Problem::new(Code::Forbidden, format!("this API key may not act as {holder}")))
-            }
-            _ => Ok(holder),
-        }
+        if self.has_name(&holder) { Ok(holder) } else { Err(foreign(&holder)) }
     }
 
-    /// Whether a key was shown, where there are any.
-    pub(crate) fn has_key(&self) -> bool {
-        self.key.is_some()
+    /// That who asks may speak for `name` too: a request can name another than the one who sends it. Administrators may speak
+    /// for everyone.
+    pub(crate) fn speaking_for(&self, name: &Holder) -> Result<(), Problem> {
+        if self.is_trusted() || self.has_name(name) { Ok(()) } else { Err(foreign(name)) }
+    }
+
+    /// Who looks. A name that the key may not use is not believed: clients send theirs with everything, and the key of an
+    /// observer need not have any.
+    pub(crate) fn looking(&self) -> Result<Looker, Problem> {
+        self.require(Role::Observer)?;
+        let own = self.name().filter(|name| self.speaking_for(name).is_ok());
+        let holder = own.map_or_else(|| parse_holder(self.header, NOBODY), Ok)?;
+        Ok(Looker { holder, is_admin: self.is_admin() })
+    }
+
+    /// Who looks, if access lists limit what it sees.
+    pub(crate) fn looking_by_lists(&self) -> Result<Option<Looker>, Problem> {
+        let looker = self.looking()?;
+        Ok((!self.is_trusted()).then_some(looker))
+    }
+
+    /// Where there are no keys every name is believed.
+    fn has_name(&self, name: &Holder) -> bool {
+        self.key.as_ref().is_none_or(|key| key.may_act_as(name))
+    }
+
+    /// An administrator, or anyone where there are no keys: neither names nor access lists stand in the way.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.key.is_none() || self.is_admin()
     }
 
     /// Whether an administrator shows its key. Where there are no keys, nobody does.
@@ -101,7 +126,7 @@ impl Caller {
     }
 
     /// The name in the header, or the only one of the key.
-    pub(crate) fn name(&self) -> Option<Holder> {
+    fn name(&self) -> Option<Holder> {
         self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::only_holder))
     }
 
@@ -140,6 +165,11 @@ impl Caller {
             _ => Ok(()),
         }
     }
+}
+
+fn foreign(name: &Holder) -> Problem {
+    let detail = format!("this API key may not act as {name}; its entry in the keys file lists the names it may use");
+    Problem::new(Code::Forbidden, detail)
 }
 
 fn parse_holder(field: &str, name: &str) -> Result<Holder, Problem> {

@@ -4,12 +4,14 @@
 mod access;
 mod bad_input;
 mod bounds;
+mod closed;
 mod conductor;
 mod events;
 mod fleet;
 mod harness;
 mod leases;
 mod listing;
+mod names;
 mod openintent;
 mod refusals;
 mod server;

@@ -44,9 +44,9 @@ impl FromRequestParts<App> for Working {
 }
 
 impl Asker {
-    /// Whether whoever asks is believed without a name: nobody is where keys say who may use which.
+    /// Whether who asks is believed without a name: only administrators are where keys say who may use which.
     pub(super) fn is_believed(&self) -> bool {
-        !self.0.has_key()
+        self.0.is_trusted()
     }
 
     /// The worker that acts, if it says its name.

@@ -12,18 +12,21 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
+use tenure_core::access::Caller as Looker;
 use tenure_core::event::{Cursor, Event, EventKind};
+use tenure_core::ledger::access::Sight;
 use tenure_store::EventQuery;
 
 use super::history::EventPageView;
 use super::model::EventView;
 use super::query::{Params, parse_cursor};
 use crate::engine::feed::Unseen;
-use crate::engine::{Follower, Lagging};
+use crate::engine::{Follower, Lagging, Unavailable};
 use crate::http::App;
 use crate::http::auth::{Caller, header_text};
 use crate::http::error::{Code, Problem};
 use crate::http::reply;
+use crate::http::sight;
 use crate::http::status::ProblemBody;
 
 /// A stream without news says so this often, so that both sides notice a broken connection.
@@ -48,7 +51,7 @@ pub(crate) async fn read(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    caller.reading()?;
+    let looker = caller.looking_by_lists()?;
     let params = Params::of(&uri, &["after", "limit", "kind", "resource", "holder"])?;
     let filter = EventQuery {
         kinds: params.get("kind").map(parse_kinds).transpose()?.unwrap_or_default(),
@@ -60,24 +63,42 @@ pub(crate) async fn read(
     let after = params.cursor("after")?;
     if wants_stream(&headers) {
         let last_seen = header_text(&headers, "last-event-id")?.map(|text| parse_cursor("Last-Event-ID", text));
-        return stream(app, last_seen.transpose()?.or(after), filter).await;
+        return stream(app, looker, last_seen.transpose()?.or(after), filter).await;
     }
-    page(&app, after, filter).await
+    page(&app, looker, after, filter).await
 }
 
-async fn page(app: &App, after: Option<Cursor>, filter: EventQuery) -> Result<Response, Problem> {
+async fn page(
+    app: &App,
+    looker: Option<Looker>,
+    after: Option<Cursor>,
+    filter: EventQuery,
+) -> Result<Response, Problem> {
     if let Some(after) = after {
         app.engine().check_kept(after).await.map_err(gone)?;
     }
     let query = EventQuery { after: after.unwrap_or_default(), ..filter };
-    let page = app.engine().read(move |reader| reader.events(&query)).await?;
+    let mut page = app.engine().read(move |reader| reader.events(&query)).await?;
+    let about = page.events.iter().flat_map(|event| &event.resources);
+    let sight = sight::of(app, looker.as_ref(), about).await?;
+    page.events.retain(|event| shows(&sight, event));
     Ok(reply::json(StatusCode::OK, &EventPageView::from(&page)))
 }
 
-async fn stream(app: App, after: Option<Cursor>, filter: EventQuery) -> Result<Response, Problem> {
+/// Whether an event may be shown.
+pub(super) fn shows(sight: &Sight, event: &Event) -> bool {
+    sight.shows(&event.resources, event.holder.as_ref())
+}
+
+async fn stream(
+    app: App,
+    looker: Option<Looker>,
+    after: Option<Cursor>,
+    filter: EventQuery,
+) -> Result<Response, Problem> {
     let after = after.unwrap_or_else(|| app.engine().last_event());
     let follower = app.engine().follow(after).await.map_err(gone)?;
-    let stream = Stream { app, follower, filter: Arc::new(filter), start: Some(after) };
+    let stream = Stream { app, looker, follower, filter: Arc::new(filter), start: Some(after) };
     let body = futures_util::stream::unfold(stream, |mut stream| async move {
         let piece = stream.piece().await?;
         Some((Ok::<Bytes, Infallible>(piece), stream))
@@ -90,6 +111,8 @@ async fn stream(app: App, after: Option<Cursor>, filter: EventQuery) -> Result<R
 /// One open stream.
 struct Stream {
     app: App,
+    /// Who reads it, if access lists limit what it sees.
+    looker: Option<Looker>,
     follower: Follower,
     filter: Arc<EventQuery>,
     /// Where it starts, until that is said.
@@ -110,12 +133,13 @@ impl Stream {
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b": still here\n\n")),
                 () = self.app.closing() => return None,
             };
-            match unseen {
-                Ok(unseen) => {
-                    if let Some(piece) = self.render(unseen) {
-                        return Some(piece);
-                    }
-                }
+            let rendered = match unseen {
+                Ok(unseen) => self.render(&unseen).await.map_err(Lagging::from),
+                Err(lagging) => Err(lagging),
+            };
+            match rendered {
+                Ok(Some(piece)) => return Some(piece),
+                Ok(None) => {}
                 // The reader comes back with its last id and is told what is the matter.
                 Err(lagging) => {
                     tracing::warn!(%lagging, "an event stream ends");
@@ -125,8 +149,16 @@ impl Stream {
         }
     }
 
-    fn render(&self, unseen: Unseen) -> Option<Bytes> {
-        let mut wanted = unseen.iter().filter(|published| self.filter.matches(published.event()));
+    /// What of it is asked for and may be seen.
+    async fn render(&self, unseen: &Unseen) -> Result<Option<Bytes>, Unavailable> {
+        let about = unseen.iter().flat_map(|published| &published.event().resources);
+        let sight = sight::of(&self.app, self.looker.as_ref(), about).await?;
+        Ok(self.piece_of(unseen, &sight))
+    }
+
+    fn piece_of(&self, unseen: &Unseen, sight: &Sight) -> Option<Bytes> {
+        let is_wanted = |event: &Event| self.filter.matches(event) && shows(sight, event);
+        let mut wanted = unseen.iter().filter(|published| is_wanted(published.event()));
         let first = wanted.next()?.rendered(render).clone();
         let Some(second) = wanted.next() else { return Some(first) };
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);

@@ -11,6 +11,7 @@ use tenure_core::refusal::Refusal;
 use tenure_core::{LeaseId, Timestamp};
 use utoipa::ToSchema;
 
+use super::history::check_seen;
 use super::model::{ConflictView, LeaseView};
 use super::refusals;
 use super::requests::{AcquireRequest, CheckRequest, RevokeRequest, parse_key};
@@ -52,7 +53,7 @@ pub(crate) fn acquire(
 fn requested(caller: &Caller, key: Option<Box<str>>, payload: &Payload) -> Result<Acquire, Problem> {
     let request: AcquireRequest<'_> = payload.object()?;
     let holder = caller.acting(request.holder.as_deref())?;
-    request.command(holder, key)
+    Ok(Acquire { heeds_lists: !caller.is_trusted(), ..request.command(holder, key)? })
 }
 
 /// A wait ends when the server stops; everything else is answered sooner than that.
@@ -67,11 +68,17 @@ async fn take_in_line(app: &App, command: Acquire) -> Result<Result<Grant, Refus
 #[utoipa::path(get, path = "/v1/leases/{id}", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = LeaseView), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, LeasePath(id): LeasePath) -> Result<Response, Problem> {
-    caller.reading()?;
+    let looker = caller.looking_by_lists()?;
     let now = app.engine().now();
     match app.engine().find(id.token()).await? {
-        Found::Active(lease) => Ok(LeaseView::of(&lease, None, now).reply(StatusCode::OK)),
-        Found::Ended(ended) => ended_reply(&app, id, &ended),
+        Found::Active(lease) => {
+            check_seen(&app, looker.as_ref(), &lease.resources, Some(&lease.holder)).await?;
+            Ok(LeaseView::of(&lease, None, now).reply(StatusCode::OK))
+        }
+        Found::Ended(ended) => {
+            check_seen(&app, looker.as_ref(), &ended.0.resources, ended.0.holder.as_ref()).await?;
+            ended_reply(&app, id, &ended)
+        }
         Found::Unknown => Err(refusals::unknown(&id.to_string())),
     }
 }
@@ -114,8 +121,9 @@ pub(crate) async fn revoke(
 #[utoipa::path(post, path = "/v1/leases/check", tag = "leases", request_body = CheckRequest,
     responses((status = 200, body = CheckReply), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn check(State(app): State<App>, caller: Caller, payload: Payload) -> Result<Response, Problem> {
-    caller.reading()?;
+    let looker = caller.looking_by_lists()?;
     let command = payload.object::<CheckRequest<'_>>()?.command()?;
+    check_seen(&app, looker.as_ref(), &command.resources, None).await?;
     let checked = app.engine().apply(command).await?;
     let conflicts: Vec<_> = checked.conflicts.iter().map(ConflictView::from).collect();
     let body = CheckReply { free: conflicts.is_empty(), conflicts, server_time: At(checked.now) };

@@ -55,6 +55,13 @@ pub(crate) fn refused(refusal: Refusal, now: Timestamp) -> Problem {
             let detail = format!("the intent is {} and takes no more leases", status.as_str());
             Problem::new(Code::IntentFinished, detail).with("intent_status", status.as_str())
         }
+        Refusal::NotAllowed { holder, intent, needs } => {
+            let detail = format!(
+                "the access list of {intent} does not let {holder} {} it; those who may administer it can grant that",
+                needs.as_str()
+            );
+            Problem::new(Code::Forbidden, detail).with("intent", intent.to_string())
+        }
         Refusal::KeyReused => {
             let detail = "this Idempotency-Key was used for a different request; use a new key for a new request";
             Problem::new(Code::KeyReused, detail)

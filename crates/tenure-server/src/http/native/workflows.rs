@@ -5,12 +5,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tenure_core::access::Caller as Asker;
+use tenure_core::Timestamp;
 use tenure_core::intent::Status;
 use tenure_core::ledger::workflows::{GetWorkflow, ListWorkflows, RunWorkflow, StepView, WorkflowView};
 use tenure_core::limits::PAGE_MAX;
 use tenure_core::serial::WorkflowId;
-use tenure_core::{Holder, Timestamp};
 use utoipa::ToSchema;
 
 use crate::http::App;
@@ -64,10 +63,10 @@ fn remark(remark: &Remark) -> Value {
 #[utoipa::path(get, path = "/v1/workflows/{id}", tag = "workflows", params(("id" = String, Path)),
     responses((status = 200, body = Object), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, path: Path<String>) -> Result<Response, Problem> {
-    caller.reading()?;
+    let caller = caller.looking()?;
     let unknown = || Problem::new(Code::NotFound, "there is no such workflow");
     let id: WorkflowId = path.parse().map_err(|_| unknown())?;
-    let command = GetWorkflow { id, caller: asker(&caller)? };
+    let command = GetWorkflow { id, caller };
     let view = app.engine().apply(command).await?.map_err(|_| unknown())?;
     Ok(reply::json(StatusCode::OK, &shown(&view, app.engine().now())))
 }
@@ -83,11 +82,6 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
         .map(|run| json!({ "id": run.id, "name": run.name, "status": run.status, "created_at": At(run.created_at) }))
         .collect();
     Ok(reply::json(StatusCode::OK, &json!({ "workflows": views })))
-}
-
-fn asker(caller: &Caller) -> Result<Asker, Problem> {
-    let nobody = || Holder::parse("anonymous").map_err(|why| Problem::field("holder", why.to_string()));
-    Ok(Asker { holder: caller.name().map_or_else(nobody, Ok)?, is_admin: caller.is_admin() })
 }
 
 fn shown(view: &WorkflowView, now: Timestamp) -> Value {

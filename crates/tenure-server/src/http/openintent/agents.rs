@@ -26,7 +26,8 @@ pub(crate) async fn assign(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)
     body.only(&["agent_id", "role", "delegated_by"])?;
     let agent = body.holder("agent_id")?.ok_or_else(|| No::field("agent_id", "this is needed"))?;
     let role = body.text("role", TITLE_BYTES_MAX)?.unwrap_or("worker").into();
-    let command = Assign { id, caller: actor.caller, agent, role, delegated_by: body.holder("delegated_by")? };
+    let delegated_by = body.holder("delegated_by")?.map(|name| actor.named(name)).transpose()?;
+    let command = Assign { id, caller: actor.caller, agent, role, delegated_by };
     let assignment = door.app.engine().apply(command).await??;
     Ok(reply::json(StatusCode::CREATED, &model::assignment(id, &assignment)))
 }
@@ -55,7 +56,7 @@ pub(crate) async fn register(State(door): State<Door>, actor: Actor, body: Body)
     let profile = PROFILE.iter().filter_map(|name| Some(((*name).to_owned(), body.get(name)?.clone()))).collect();
     check_profile(&body)?;
     let drain_ms = body.whole_or_null("drain_timeout_seconds", 0, AGENT_BEAT_MS_MAX / 1_000)?.map(|s| s * 1_000);
-    let command = Register { speaker: actor.speaker(name), profile, pulse, drain_ms };
+    let command = Register { speaker: actor.speaker(name)?, profile, pulse, drain_ms };
     let agent = door.app.engine().apply(command).await??;
     Ok(shown(StatusCode::CREATED, &agent))
 }
@@ -123,7 +124,7 @@ pub(crate) async fn heartbeat(
     actor: Actor,
     _body: Body,
 ) -> Answer {
-    let agent = door.app.engine().apply(Beat { speaker: actor.speaker(name) }).await??;
+    let agent = door.app.engine().apply(Beat { speaker: actor.speaker(name)? }).await??;
     let draining = (agent.status == AgentStatus::Draining).then(|| json!({ "command": "drain" }));
     let now = agent.seen_at;
     let mut body = Map::new();
@@ -143,7 +144,7 @@ pub(crate) async fn set_status(
     body: Body,
 ) -> Answer {
     let status = status_of(body.text("status", TITLE_BYTES_MAX)?)?;
-    let agent = door.app.engine().apply(MoveAgent { speaker: actor.speaker(name), status }).await??;
+    let agent = door.app.engine().apply(MoveAgent { speaker: actor.speaker(name)?, status }).await??;
     Ok(shown(StatusCode::OK, &agent))
 }
 
@@ -152,7 +153,7 @@ pub(crate) async fn deregister(
     Ids((AgentName(name),)): Ids<(AgentName,)>,
     actor: Actor,
 ) -> Answer {
-    let command = MoveAgent { speaker: actor.speaker(name), status: AgentStatus::Deregistered };
+    let command = MoveAgent { speaker: actor.speaker(name)?, status: AgentStatus::Deregistered };
     let agent = door.app.engine().apply(command).await??;
     Ok(shown(StatusCode::OK, &agent))
 }

@@ -12,8 +12,6 @@ use super::error::No;
 use crate::http::auth;
 
 const NAME_HEADER: &str = "X-Agent-ID";
-/// Who looks without a name.
-const NOBODY: &str = "anonymous";
 
 /// Someone who looks; a name is welcome, not needed.
 pub(crate) struct Looker(pub(crate) Caller);
@@ -22,7 +20,9 @@ pub(crate) struct Looker(pub(crate) Caller);
 pub(crate) struct Actor {
     pub(crate) caller: Caller,
     /// A digest of the key that was shown.
-    pub(crate) credential: Option<Box<str>>,
+    credential: Option<Box<str>>,
+    /// Whose names may stand in the request beside its own.
+    who: auth::Caller,
 }
 
 /// An administrator: where there are keys, one with that role.
@@ -32,11 +32,7 @@ impl FromRequestParts<Door> for Looker {
     type Rejection = No;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Looker, No> {
-        let who = known(parts, door)?;
-        who.reading()?;
-        let nobody = || Holder::parse(NOBODY).map_err(|why| No::field(NAME_HEADER, why.to_string()));
-        let holder = who.name().map_or_else(nobody, Ok)?;
-        Ok(Looker(Caller { holder, is_admin: who.is_admin() }))
+        Ok(Looker(known(parts, door)?.looking()?))
     }
 }
 
@@ -48,7 +44,7 @@ impl FromRequestParts<Door> for Actor {
         let caller = Caller { holder: who.acting(None)?, is_admin: who.is_admin() };
         let key = auth::shown_key(&parts.headers).filter(|key| !key.is_empty());
         let credential = key.map(|key| format!("{:x}", Sha256::digest(key)).into());
-        Ok(Actor { caller, credential })
+        Ok(Actor { caller, credential, who })
     }
 }
 
@@ -62,9 +58,26 @@ impl FromRequestParts<Door> for Admin {
 }
 
 impl Actor {
+    /// A name that the request gives for who acts, or whose leases and life it is about: only one that the key may use.
+    pub(crate) fn named(&self, name: Holder) -> Result<Holder, No> {
+        self.who.speaking_for(&name)?;
+        Ok(name)
+    }
+
+    /// The same for a name that is only shown.
+    pub(crate) fn check_name(&self, field: &str, text: &str) -> Result<(), No> {
+        match Holder::parse(text) {
+            Ok(name) => self.named(name).map(drop),
+            // What cannot be a name can still look like one.
+            Err(why) if !self.who.is_trusted() => Err(No::field(field, why.to_string())),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The one who speaks for an agent.
-    pub(crate) fn speaker(&self, name: Holder) -> Speaker {
-        Speaker { name, credential: self.credential.clone(), is_admin: self.caller.is_admin }
+    pub(crate) fn speaker(&self, name: Holder) -> Result<Speaker, No> {
+        let name = self.named(name)?;
+        Ok(Speaker { name, credential: self.credential.clone(), is_admin: self.caller.is_admin })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use serde_json::{Value, json};
 use tenure_core::coordinator::Led;
 use tenure_core::ledger::coordinators::{ChangeTerm, Coordinate, GetTerm, ListTerms, TermChange, TermView};
@@ -48,6 +49,7 @@ pub(crate) async fn create(State(door): State<Door>, actor: Actor, body: Body) -
     let interval = body.whole_or_null("heartbeat_interval_seconds", min, max)?.unwrap_or(INTERVAL_S_DEFAULT);
     let command = Coordinate {
         led: led(&body)?,
+        caller: actor.caller,
         agent,
         supervisor: supervisor(&body)?,
         role: body.text("role", TITLE_BYTES_MAX)?.unwrap_or("coordinator").into(),
@@ -58,8 +60,8 @@ pub(crate) async fn create(State(door): State<Door>, actor: Actor, body: Body) -
         guardrails: body.get("guardrails").map(|_| body.object("guardrails").map(Value::Object)).transpose()?,
         metadata: body.object("metadata")?,
     };
-    let term = door.app.engine().apply(command).await??;
-    shown(&door, StatusCode::CREATED, term.id).await
+    let view = door.app.engine().apply(command).await??;
+    Ok(shown(StatusCode::CREATED, &view))
 }
 
 fn led(body: &Body) -> Result<Led, No> {
@@ -90,25 +92,25 @@ fn kind(body: &Body) -> Result<Box<str>, No> {
     }
 }
 
-async fn shown(door: &Door, status: StatusCode, id: CoordinatorId) -> Answer {
-    let view: TermView = door.app.engine().apply(GetTerm(id)).await??;
-    Ok(model::versioned(status, &model::term(&view), view.term.version))
+fn shown(status: StatusCode, view: &TermView) -> Response {
+    model::versioned(status, &model::term(view), view.term.version)
 }
 
-pub(crate) async fn get(State(door): State<Door>, Ids((id,)): Ids<(CoordinatorId,)>, _looker: Looker) -> Answer {
-    shown(&door, StatusCode::OK, id).await
+pub(crate) async fn get(State(door): State<Door>, Ids((id,)): Ids<(CoordinatorId,)>, Looker(caller): Looker) -> Answer {
+    let view = door.app.engine().apply(GetTerm { id, caller }).await??;
+    Ok(shown(StatusCode::OK, &view))
 }
 
-pub(crate) async fn list(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>, _looker: Looker) -> Answer {
-    let terms = door.app.engine().apply(ListTerms(id)).await??;
+pub(crate) async fn list(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>, Looker(caller): Looker) -> Answer {
+    let terms = door.app.engine().apply(ListTerms { id, caller }).await??;
     Ok(model::ok(&terms.iter().map(model::term).collect()))
 }
 
 /// Gives the lease back, or takes it away: whoever may.
 pub(crate) async fn end(State(door): State<Door>, Ids((id,)): Ids<(CoordinatorId,)>, actor: Actor) -> Answer {
     let command = ChangeTerm { id, caller: actor.caller, change: TermChange::Release, reason: None };
-    let term = door.app.engine().apply(command).await??;
-    shown(&door, StatusCode::OK, term.id).await
+    let view = door.app.engine().apply(command).await??;
+    Ok(shown(StatusCode::OK, &view))
 }
 
 pub(crate) async fn act(
@@ -131,10 +133,11 @@ pub(crate) async fn act(
     let is_beat = matches!(change, TermChange::Beat);
     let reason = body.text("reason", REASON_BYTES_MAX)?.map(Into::into);
     let command = ChangeTerm { id, caller: actor.caller, change, reason };
-    let term = door.app.engine().apply(command).await??;
+    let view = door.app.engine().apply(command).await??;
     if is_beat {
+        let term = &view.term;
         let next = model::at(term.seen_at.plus_ms(term.interval_ms));
         return Ok(model::ok(&json!({ "status": "ok", "coordinator_status": term.status, "next_heartbeat_at": next })));
     }
-    shown(&door, StatusCode::OK, term.id).await
+    Ok(shown(StatusCode::OK, &view))
 }

@@ -6,9 +6,12 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
+use tenure_core::Holder;
+use tenure_core::access::Permission;
 use tenure_core::document::Refusal;
 use tenure_core::lease::Lease;
 use tenure_core::refusal::{Blocker, Conflict, Refusal as LeaseRefusal};
+use tenure_core::serial::IntentId;
 
 use super::model;
 use crate::engine::Unavailable;
@@ -51,6 +54,15 @@ impl No {
     /// A lease stands in the way.
     pub(crate) fn held(message: String, lease: Value, holder: &str) -> No {
         No::new(StatusCode::CONFLICT, message).with("existing_lease", lease).with("current_holder", json!(holder))
+    }
+
+    /// The access list says no.
+    fn not_allowed(holder: &Holder, intent: IntentId, needs: Permission) -> No {
+        let message = format!(
+            "the access list of {intent} does not let {holder} {} it; POST /api/v1/intents/{intent}/access-requests asks for it",
+            needs.as_str()
+        );
+        No::new(StatusCode::FORBIDDEN, message)
     }
 
     /// The lease is another's.
@@ -119,10 +131,7 @@ impl From<Refusal> for No {
             Refusal::Registered(_) => {
                 No::new(StatusCode::CONFLICT, "this agent is registered and alive; it registers again when it is dead")
             }
-            Refusal::NotAllowed { needs, .. } => {
-                let message = format!("the access list of this intent does not let you {} it", needs.as_str());
-                No::new(StatusCode::FORBIDDEN, message)
-            }
+            Refusal::NotAllowed { holder, intent, needs } => No::not_allowed(&holder, intent, needs),
             Refusal::NotYours { owner } => {
                 No::new(StatusCode::FORBIDDEN, format!("this belongs to {owner}")).with("owner", json!(owner))
             }
@@ -153,6 +162,7 @@ impl From<LeaseRefusal> for No {
                 let message = format!("this agent is {} and gets no new leases", status.as_str());
                 No::new(StatusCode::FORBIDDEN, message).with("agent_status", json!(status))
             }
+            LeaseRefusal::NotAllowed { holder, intent, needs } => No::not_allowed(&holder, intent, needs),
             LeaseRefusal::IntentFinished { status } => Refusal::Finished(status).into(),
             LeaseRefusal::NotHolder { .. } | LeaseRefusal::WithinOver | LeaseRefusal::WouldDeadlock { .. } => {
                 No::new(StatusCode::CONFLICT, format!("no lease: {refusal}"))

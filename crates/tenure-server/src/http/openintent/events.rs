@@ -150,9 +150,13 @@ pub(crate) async fn log(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>, 
     if LEDGER_ONLY.contains(&name) {
         return Err(No::field("event_type", "only the server writes events about leases"));
     }
+    let said_by = body.text("actor", TITLE_BYTES_MAX)?;
+    if let Some(name) = said_by {
+        actor.check_name("actor", name)?;
+    }
     let said = json!({
         "event_type": name,
-        "actor": body.text("actor", TITLE_BYTES_MAX)?,
+        "actor": said_by,
         "payload": body.object("payload")?,
         "trace_id": body.text("trace_id", TITLE_BYTES_MAX)?,
         "parent_event_id": body.text("parent_event_id", TITLE_BYTES_MAX)?,

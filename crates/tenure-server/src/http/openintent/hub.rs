@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tenure_core::Holder;
+use tenure_core::access::Caller;
 use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::lease::End;
 use tenure_core::ledger::assign::{Audience, Hearers};
@@ -48,8 +49,14 @@ pub(crate) struct Seat {
     pub(crate) from: Cursor,
 }
 
+/// The other end of a seat, and who sits there.
+struct Sitter {
+    to: mpsc::Sender<Frame>,
+    who: Caller,
+}
+
 struct Seats {
-    by_listener: HashMap<Listener, Vec<mpsc::Sender<Frame>>>,
+    by_listener: HashMap<Listener, Vec<Sitter>>,
     /// The last event that was handed out.
     cursor: Cursor,
 }
@@ -68,7 +75,7 @@ impl Hub {
     }
 
     /// Takes a seat; the task begins with the first one.
-    pub(crate) fn join(self: &Arc<Self>, listener: Listener) -> Seat {
+    pub(crate) fn join(self: &Arc<Self>, listener: Listener, who: Caller) -> Seat {
         let (to, frames) = mpsc::channel(FRAMES_MAX);
         let mut seats = self.seats();
         if !self.is_running.swap(true, Ordering::SeqCst) {
@@ -76,7 +83,7 @@ impl Hub {
             seats.cursor = self.app.engine().last_event();
             tokio::spawn(Arc::clone(self).run(seats.cursor));
         }
-        seats.by_listener.entry(listener).or_default().push(to);
+        seats.by_listener.entry(listener).or_default().push(Sitter { to, who });
         Seat { frames, from: seats.cursor }
     }
 
@@ -117,7 +124,8 @@ impl Hub {
         for event in events {
             for (listener, frame) in heard.frames(event) {
                 let Some(streams) = seats.by_listener.get_mut(&listener) else { continue };
-                streams.retain(|to| to.try_send(frame.clone()).is_ok());
+                streams
+                    .retain(|one| !heard.is_for(event, &listener, &one.who) || one.to.try_send(frame.clone()).is_ok());
                 if streams.is_empty() {
                     seats.by_listener.remove(&listener);
                 }
@@ -129,7 +137,7 @@ impl Hub {
             && last.cursor.0 % 64 == 0
         {
             seats.by_listener.retain(|_, streams| {
-                streams.retain(|to| !to.is_closed());
+                streams.retain(|one| !one.to.is_closed());
                 !streams.is_empty()
             });
         }
@@ -176,9 +184,16 @@ impl Heard {
         frames
     }
 
-    /// What an event is to one listener.
-    pub(crate) fn frame_for(&self, event: &Event, listener: &Listener) -> Option<Frame> {
-        self.frames(event).into_iter().find(|(one, _)| one == listener).map(|(_, frame)| frame)
+    /// What an event is to one who listens.
+    pub(crate) fn frame_for(&self, event: &Event, listener: &Listener, who: &Caller) -> Option<Frame> {
+        let mut frames = self.frames(event).into_iter();
+        frames.find(|(one, _)| one == listener && self.is_for(event, listener, who)).map(|(_, frame)| frame)
+    }
+
+    /// Whether who follows an intent or a portfolio may hear it. What goes to an agent goes to those that work on the intent.
+    fn is_for(&self, event: &Event, listener: &Listener, who: &Caller) -> bool {
+        let hearers = intent_of(event).and_then(|id| self.0.get(&id));
+        matches!(listener, Listener::Agent(_)) || hearers.is_none_or(|hearers| hearers.include(who))
     }
 }
 

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
+use tenure_core::access::Caller;
 use tenure_core::command::{Acquire, Acquired, Revoke};
 use tenure_core::event::Event;
 use tenure_core::lease::{End, Lease};
@@ -18,6 +19,7 @@ use super::error::{Answer, No};
 use super::model;
 use crate::engine::{Ended, Found, Released, Unavailable};
 use crate::http::reply;
+use crate::http::sight;
 
 /// How long a lease lasts if nobody says.
 const DURATION_S_DEFAULT: u64 = 300;
@@ -82,13 +84,25 @@ pub(crate) async fn list(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>,
     Ok(model::ok(&json!({ "leases": views })))
 }
 
-pub(crate) async fn get(State(door): State<Door>, Ids((lease,)): Ids<(LeaseId,)>, _looker: Looker) -> Answer {
+pub(crate) async fn get(State(door): State<Door>, Ids((lease,)): Ids<(LeaseId,)>, Looker(caller): Looker) -> Answer {
     let view = match door.app.engine().find(lease.token()).await? {
-        Found::Active(lease) if model::intent_in(&lease.resources).is_some() => Some(model::lease(&lease, None)),
-        Found::Ended(ended) => model::ended_lease(&ended.0),
+        Found::Active(lease) if model::intent_in(&lease.resources).is_some() => {
+            check_seen(&door, &caller, &lease.resources, Some(&lease.holder)).await?;
+            Some(model::lease(&lease, None))
+        }
+        Found::Ended(ended) => {
+            check_seen(&door, &caller, &ended.0.resources, ended.0.holder.as_ref()).await?;
+            model::ended_lease(&ended.0)
+        }
         _ => None,
     };
     view.map(|view| model::ok(&view)).ok_or_else(|| No::not_found("lease"))
+}
+
+/// Refuses to show a lease on an intent that the caller may not read, unless it is its own.
+async fn check_seen(door: &Door, by: &Caller, resources: &[Resource], holder: Option<&Holder>) -> Result<(), No> {
+    let sight = sight::of(&door.app, Some(by), resources).await?;
+    Ok(sight.check(resources, holder)?)
 }
 
 pub(crate) async fn renew(
@@ -111,12 +125,12 @@ pub(crate) async fn renew_by_id(
 
 async fn renew_any(door: &Door, intent: Option<IntentId>, lease: LeaseId, actor: Actor, body: Body) -> Answer {
     body.only(&["duration_seconds", "ttl_seconds"])?;
-    let holder = actor.caller.holder;
-    let ask = RenewScope { intent, token: lease.token(), holder: holder.clone(), ttl: ttl(&body)? };
+    let by = actor.caller;
+    let ask = RenewScope { intent, token: lease.token(), holder: by.holder.clone(), ttl: ttl(&body)? };
     match door.app.engine().apply(ask).await? {
         Ok(lease) => Ok(model::ok(&model::lease(&lease, None))),
         Err(miss) => {
-            let event = over(door, intent, lease, &holder, miss).await?;
+            let event = over(door, intent, lease, &by, miss).await?;
             Err(lost(door, &event).await?)
         }
     }
@@ -127,18 +141,21 @@ async fn over(
     door: &Door,
     intent: Option<IntentId>,
     lease: LeaseId,
-    holder: &Holder,
+    by: &Caller,
     miss: ScopeMiss,
 ) -> Result<Event, No> {
     match miss {
         ScopeMiss::Unknown => return Err(No::not_found("lease on this intent")),
-        ScopeMiss::NotHolder(lease) => return Err(No::not_holder(&lease)),
+        ScopeMiss::NotHolder(lease) => {
+            check_seen(door, by, &lease.resources, None).await?;
+            return Err(No::not_holder(&lease));
+        }
         ScopeMiss::Over => {}
     }
     let ended = door.app.engine().ended(lease.token()).await?;
     let Some(Ended(event)) = ended else { return Err(No::not_found("lease on this intent")) };
     let of = model::intent_in(&event.resources).map(|(_, id)| id);
-    if of.is_none() || intent.is_some_and(|asked| of != Some(asked)) || event.holder.as_ref() != Some(holder) {
+    if of.is_none() || intent.is_some_and(|asked| of != Some(asked)) || event.holder.as_ref() != Some(&by.holder) {
         return Err(No::not_found("lease on this intent"));
     }
     Ok(event)
@@ -173,12 +190,12 @@ pub(crate) async fn release_by_id(State(door): State<Door>, Ids((lease,)): Ids<(
 
 /// Giving back what is over already is no error, and the answer says how it ended.
 async fn release_any(door: &Door, intent: Option<IntentId>, lease: LeaseId, actor: Actor) -> Answer {
-    let holder = actor.caller.holder;
-    let ask = ReleaseScope { intent, token: lease.token(), holder: holder.clone() };
+    let by = actor.caller;
+    let ask = ReleaseScope { intent, token: lease.token(), holder: by.holder.clone() };
     let view = match door.app.engine().apply(ask).await? {
         Ok(lease) => model::lease(&lease, Some((End::Released, door.app.engine().now()))),
         Err(miss) => {
-            let event = over(door, intent, lease, &holder, miss).await?;
+            let event = over(door, intent, lease, &by, miss).await?;
             model::ended_lease(&event).unwrap_or(Value::Null)
         }
     };

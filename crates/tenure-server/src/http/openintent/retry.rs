@@ -65,7 +65,11 @@ pub(crate) async fn get(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>, 
 
 pub(crate) async fn record(State(door): State<Door>, Ids((id,)): Ids<(IntentId,)>, actor: Actor, body: Body) -> Answer {
     let attempt = body.whole_or_null("attempt_number", 0, u64::from(u32::MAX))?;
-    let agent = body.holder("agent_id")?.unwrap_or_else(|| actor.caller.holder.clone());
+    let agent = match body.holder("agent_id")? {
+        // A failed attempt is over, and so are its leases: nobody reports it for a stranger.
+        Some(named) => actor.named(named)?,
+        None => actor.caller.holder.clone(),
+    };
     let failed = FailedAttempt {
         agent,
         attempt: attempt.and_then(|number| u32::try_from(number).ok()),

@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use bytes::Bytes;
 use tenure_core::Holder;
+use tenure_core::access::Caller;
 use tenure_core::event::Cursor;
 use tenure_core::ledger::assign::{Told, Untold, announcement};
 use tenure_core::ledger::intents::GetIntent;
@@ -40,8 +41,8 @@ pub(crate) async fn of_intent(
     Looker(caller): Looker,
     headers: HeaderMap,
 ) -> Answer {
-    door.app.engine().apply(GetIntent { id, caller }).await??;
-    open(door, Listener::Intent(id), &headers)
+    door.app.engine().apply(GetIntent { id, caller: caller.clone() }).await??;
+    open(door, Listener::Intent(id), caller, &headers)
 }
 
 pub(crate) async fn of_portfolio(
@@ -50,8 +51,8 @@ pub(crate) async fn of_portfolio(
     Looker(caller): Looker,
     headers: HeaderMap,
 ) -> Answer {
-    door.app.engine().apply(GetPortfolio { id, caller }).await??;
-    open(door, Listener::Portfolio(id), &headers)
+    door.app.engine().apply(GetPortfolio { id, caller: caller.clone() }).await??;
+    open(door, Listener::Portfolio(id), caller, &headers)
 }
 
 /// An agent's own stream: nobody else is told what it is assigned to, or its assignments would count as sent.
@@ -64,16 +65,16 @@ pub(crate) async fn of_agent(
     if actor.caller.holder != name && !actor.caller.is_admin {
         return Err(No::new(StatusCode::FORBIDDEN, "this is another agent's stream"));
     }
-    open(door, Listener::Agent(name), &headers)
+    open(door, Listener::Agent(name), actor.caller, &headers)
 }
 
-fn open(door: Door, listener: Listener, headers: &HeaderMap) -> Answer {
+fn open(door: Door, listener: Listener, who: Caller, headers: &HeaderMap) -> Answer {
     let last_seen = header_text(headers, "last-event-id")?.and_then(parse_cursor);
-    let seat = door.hub.join(listener.clone());
+    let seat = door.hub.join(listener.clone(), who.clone());
     let missed = last_seen.filter(|seen| *seen < seat.from);
     let ready = VecDeque::from([Bytes::from_static(b": connected\n\n")]);
     let greeted = !matches!(listener, Listener::Agent(_));
-    let stream = Stream { door, listener, seat, missed, greeted, ready, sent: HashSet::new(), told: Vec::new() };
+    let stream = Stream { door, listener, who, seat, missed, greeted, ready, sent: HashSet::new(), told: Vec::new() };
     let body = futures_util::stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         match stream.piece().await {
@@ -89,6 +90,8 @@ fn open(door: Door, listener: Listener, headers: &HeaderMap) -> Answer {
 struct Stream {
     door: Door,
     listener: Listener,
+    /// Who reads it.
+    who: Caller,
     seat: Seat,
     /// What the reader saw last, until it has caught up.
     missed: Option<Cursor>,
@@ -138,7 +141,7 @@ impl Stream {
         let events: Vec<_> = page.events.iter().collect();
         let heard = Heard::of(&self.door.app, &events).await.ok()?;
         for event in events {
-            if let Some(frame) = heard.frame_for(event, &self.listener) {
+            if let Some(frame) = heard.frame_for(event, &self.listener, &self.who) {
                 self.sent.extend(frame.assigns.map(|(id, _)| id));
                 self.queue(frame);
             }

@@ -40,11 +40,12 @@ pub(crate) async fn create(State(door): State<Door>, actor: Actor, body: Body) -
     Ok(reply::json(StatusCode::CREATED, &model::subscription(&made, now)))
 }
 
-pub(crate) async fn list(State(door): State<Door>, _looker: Looker, uri: Uri) -> Answer {
+pub(crate) async fn list(State(door): State<Door>, Looker(caller): Looker, uri: Uri) -> Answer {
     let params = Params::of(&uri, &["intent_id", "portfolio_id"])?;
     let intent = params.get("intent_id").map(|id| id.parse().map_err(|_| No::not_found("intent")));
     let portfolio = params.get("portfolio_id").map(|id| id.parse().map_err(|_| No::not_found("portfolio")));
-    let command = ListSubscriptions { intent: intent.transpose()?, portfolio: portfolio.transpose()?, with_url: false };
+    let (intent, portfolio) = (intent.transpose()?, portfolio.transpose()?);
+    let command = ListSubscriptions { caller: Some(caller), intent, portfolio, with_url: false };
     let found = door.app.engine().apply(command).await?;
     let now = door.app.engine().now();
     let views: Vec<Value> = found.iter().map(|one| model::subscription(one, now)).collect();
