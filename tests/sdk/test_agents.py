@@ -73,6 +73,74 @@ def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(server, author)
     assert "written" not in author.get_intent(intent.id).state
 
 
+def test_a_handler_that_is_not_async_is_stopped_when_the_lease_is_lost_and_nothing_is_written(server, author):
+    told, over = threading.Event(), threading.Event()
+
+    @Agent("busy", ttl=1)
+    class Busy:
+        @on_assignment
+        def handle(self, intent):
+            try:
+                while not over.is_set():
+                    sum(range(1000))
+            except tenure.LeaseLost:
+                told.set()
+                raise
+            return {"written": True}
+
+    intent = new_intent(author, "busy")
+    admin = tenure.Client(server.url, holder="admin")
+    with Running(Busy, server.url):
+        [lease] = eventually(lambda: author.get_leases(intent.id))
+        admin.revoke(lease.id, "a test")
+        try:
+            assert told.wait(20)
+        finally:
+            over.set()
+    assert "written" not in author.get_intent(intent.id).state
+
+
+def test_a_handler_that_is_not_async_is_stopped_when_there_is_no_time_left(server, author):
+    began, told, over = threading.Event(), threading.Event(), threading.Event()
+
+    @Agent("endless", drain_timeout=0)
+    class Endless:
+        @on_assignment
+        def handle(self, intent):
+            began.set()
+            try:
+                while not over.is_set():
+                    sum(range(1000))
+            except tenure.LeaseLost:
+                told.set()
+                raise
+
+    new_intent(author, "endless")
+    try:
+        with Running(Endless, server.url):
+            assert began.wait(20)
+        assert told.wait(20)
+    finally:
+        over.set()
+
+
+def test_as_many_handlers_that_are_not_async_run_at_once_as_the_agent_may(server, author):
+    # More than the pool of an event loop has on any machine.
+    crowd = 33
+    together = threading.Barrier(crowd)
+
+    @Agent("crowd", concurrency=crowd)
+    class Crowd:
+        @on_assignment
+        def handle(self, intent):
+            together.wait(20)
+            return {"met": True}
+
+    intents = [new_intent(author, "crowd") for _ in range(crowd)]
+    with Running(Crowd, server.url):
+        eventually(lambda: all(author.get_intent(intent.id).state.get("met") for intent in intents))
+
+
 def test_a_failed_handler_releases_and_is_reported(server, author):
     @Agent("clumsy")
     class Clumsy:

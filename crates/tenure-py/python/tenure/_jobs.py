@@ -68,6 +68,24 @@ def start_in_thread(
     done: _Done,
 ) -> Job:
     """Runs the function in a thread of the pool; `done` gets its future. Stopping raises `LeaseLost` there."""
+    future, job = _submit(pool, context, work)
+    future.add_done_callback(done)
+    return job
+
+
+async def wait_in_thread(pool: concurrent.futures.Executor, work: Callable[[], Any]) -> Any:
+    """What the function gives that runs in a thread of the pool. Cancelling raises `LeaseLost` there."""
+    future, job = _submit(pool, contextvars.copy_context(), work)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        job.stop()
+        raise
+
+
+def _submit(
+    pool: concurrent.futures.Executor, context: contextvars.Context, work: Callable[[], Any]
+) -> tuple[concurrent.futures.Future[Any], Job]:
     watcher: list[_Thread] = []
     stopped = threading.Event()
 
@@ -85,9 +103,7 @@ def start_in_thread(
         if watcher:
             watcher[0].tell("stopped")
 
-    future = pool.submit(run)
-    future.add_done_callback(done)
-    return Job(stop)
+    return pool.submit(run), Job(stop)
 
 
 def failure(future: concurrent.futures.Future[Any]) -> Optional[BaseException]:
