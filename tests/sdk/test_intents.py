@@ -64,6 +64,25 @@ def test_a_part_that_somebody_else_has_leased_cannot_be_written(a, b):
     b.patch_state(intent.id, {"elsewhere": 1})
 
 
+EXACT = [2**64 - 1, -(2**63), {"9" * 40: "9" * 40}, {'a"\\': ["\\", '"99999999999999999999', 1e22, True, None]}]
+
+
+@pytest.mark.parametrize("value", EXACT)
+def test_numbers_of_64_bits_and_texts_are_read_as_they_were_written(a, value):
+    intent = a.create_intent("t", initial_state={"x": value})
+    assert a.get_intent(intent.id).state == {"x": value}
+    assert a.patch_state(intent.id, {"y": value}).state["y"] == value
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 2**70 + 1])
+@pytest.mark.parametrize("around", [lambda n: n, lambda n: [1, {"a": n}], lambda n: {'"': "\\", "\\": n}])
+def test_a_number_that_would_not_be_kept_exactly_is_refused_by_name(a, number, around):
+    intent = a.create_intent("t", initial_state={"x": 1})
+    with pytest.raises(ValueError, match=f"^{number} does not fit into 64 bits .*: give it as a text"):
+        a.patch_state(intent.id, {"x": around(number)})
+    assert a.get_intent(intent.id).state == {"x": 1}
+
+
 def test_many_writers_lose_no_update(server):
     intent = tenure.OpenIntentClient(server.url, agent_id="w").create_intent("t", initial_state={"n": 0})
 

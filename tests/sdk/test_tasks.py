@@ -195,6 +195,17 @@ def test_a_result_that_json_cannot_say_is_a_failure(world):
     assert task["status"] == "FAILED" and "not JSON serializable" in task["reasonForIncompletion"]
 
 
+def test_a_number_that_would_not_be_kept_exactly_is_a_failure_that_names_it(world):
+    @worker_task("huge")
+    def huge():
+        return {"n": 2**70 + 1}
+
+    flow = world.start("huge")
+    with world.working(huge):
+        [task] = world.ended(flow)["tasks"]
+    assert task["status"] == "FAILED" and f"{2**70 + 1} does not fit" in task["reasonForIncompletion"]
+
+
 def test_the_lease_is_extended_at_four_fifths_of_the_response_timeout(wire, server):
     world = World(server)
     world.configuration = Configuration(wire.url)
