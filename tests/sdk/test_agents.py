@@ -155,6 +155,20 @@ def test_a_failed_handler_releases_and_is_reported(server, author):
     assert "dropped it" in failure["error_message"]
 
 
+def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused(server):
+    @Agent("hasty", drain_timeout=float("inf"))
+    class Hasty:
+        pass
+
+    agent = Hasty()
+    # One that runs all the same would run for ever.
+    stop = threading.Timer(10, agent.stop)
+    stop.start()
+    with pytest.raises(ValueError, match="drain_timeout must be a number of seconds, not inf"):
+        agent.run(server.url)
+    stop.cancel()
+
+
 def test_a_retry_calls_its_own_handler(server, author):
     attempts = []
 

@@ -195,6 +195,37 @@ def test_a_result_that_json_cannot_say_is_a_failure(world):
     assert task["status"] == "FAILED" and "not JSON serializable" in task["reasonForIncompletion"]
 
 
+def test_a_callback_that_is_no_number_of_seconds_is_a_failure_that_names_it(world):
+    @worker_task("some_day")
+    def some_day():
+        return TaskInProgress(callback_after_seconds=float("inf"))
+
+    flow = world.start("some_day")
+    with world.working(some_day):
+        [task] = world.ended(flow)["tasks"]
+    wanted = "callback_after_seconds must be a number of seconds, not inf"
+    assert (task["status"], task["reasonForIncompletion"]) == ("FAILED", wanted)
+
+
+def test_a_callback_between_two_seconds_is_rounded_up(wire, server):
+    world = World(server)
+    world.configuration = Configuration(wire.url)
+
+    @worker_task("soon")
+    def soon():
+        return {} if get_task_context().get_poll_count() else TaskInProgress(callback_after_seconds=0.2)
+
+    flow = world.start("soon")
+    with world.working(soon):
+        assert world.ended(flow)["status"] == "COMPLETED"
+    assert b'"callbackAfterSeconds":1,' in wire.seen
+
+
+def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="drain_seconds must be a number of seconds, not -1"):
+        TaskHandler([Worker("any", print)], drain_seconds=-1).start_processes()
+
+
 def test_a_number_that_would_not_be_kept_exactly_is_a_failure_that_names_it(world):
     @worker_task("huge")
     def huge():

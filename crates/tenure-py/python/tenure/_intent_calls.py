@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Mapping, Optional, TypeVar
 from urllib.parse import quote, urlencode
 
 from ._calls import Call
+from ._seconds import whole_seconds
 from .intents import AgentRecord, CoordinatorLease, Intent, IntentEvent, IntentLease, Portfolio
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class IntentCalls:
         body: dict[str, Any] = {
             "agent_id": self.agent_id,
             "supervisor_id": supervisor_id or self.agent_id,
-            "ttl_seconds": _whole("ttl_seconds", ttl_seconds),
+            "ttl_seconds": whole_seconds("ttl_seconds", ttl_seconds),
             "scope": "portfolio" if portfolio_id else "intent",
         }
         body["portfolio_id" if portfolio_id else "intent_id"] = portfolio_id or intent_id
@@ -249,13 +249,5 @@ def _ttl(ttl_seconds: Optional[float], duration_seconds: Optional[float]) -> int
     if ttl_seconds is not None and duration_seconds is not None:
         raise TypeError("ttl_seconds and duration_seconds are two names of the same: give one")
     if duration_seconds is not None:
-        return _whole("duration_seconds", duration_seconds)
-    return DEFAULT_TTL if ttl_seconds is None else _whole("ttl_seconds", ttl_seconds)
-
-
-def _whole(name: str, seconds: float) -> int:
-    """Rounded up, because the door reads whole seconds only. Which are too few or too many is for the server to say."""
-    try:
-        return math.ceil(seconds)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be a number of seconds, not {seconds!r}") from error
+        return whole_seconds("duration_seconds", duration_seconds)
+    return DEFAULT_TTL if ttl_seconds is None else whole_seconds("ttl_seconds", ttl_seconds)
