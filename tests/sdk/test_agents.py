@@ -155,6 +155,36 @@ def test_a_failed_handler_releases_and_is_reported(server, author):
     assert "dropped it" in failure["error_message"]
 
 
+def test_a_patch_that_json_cannot_say_is_reported_as_a_failure(server, author):
+    @Agent("odd")
+    class Odd:
+        @on_assignment
+        async def handle(self, intent):
+            return {"what": object()}
+
+    intent = new_intent(author, "odd")
+    with Running(Odd, server.url):
+        [failure] = eventually(lambda: author.get_failures(intent.id))
+    assert "not JSON serializable" in failure["error_message"]
+
+
+def test_a_handler_that_exits_is_reported_and_the_agent_goes_on(server, author):
+    @Agent("restless")
+    class Restless:
+        @on_assignment
+        def handle(self, intent):
+            if "leave" in intent.state:
+                raise SystemExit("bye")
+            return {"done": True}
+
+    first = new_intent(author, "restless", leave=True)
+    with Running(Restless, server.url):
+        [failure] = eventually(lambda: author.get_failures(first.id))
+        second = new_intent(author, "restless")
+        eventually(lambda: author.get_intent(second.id).state.get("done"))
+    assert "SystemExit('bye')" in failure["error_message"]
+
+
 def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused(server):
     @Agent("hasty", drain_timeout=float("inf"))
     class Hasty:

@@ -14,6 +14,7 @@ from tenure.conductor import (
     NonRetryableException,
     TaskHandler,
     TaskInProgress,
+    TaskResult,
     Worker,
     WorkflowClient,
     get_task_context,
@@ -195,6 +196,16 @@ def test_a_result_that_json_cannot_say_is_a_failure(world):
     assert task["status"] == "FAILED" and "not JSON serializable" in task["reasonForIncompletion"]
 
 
+def test_a_result_whose_output_is_no_object_is_a_failure(world):
+    @worker_task("listed")
+    def listed():
+        return TaskResult(output_data=[1, 2])
+
+    flow = world.start("listed")
+    with world.working(listed):
+        assert world.ended(flow)["status"] == "FAILED"
+
+
 def test_a_callback_that_is_no_number_of_seconds_is_a_failure_that_names_it(world):
     @worker_task("some_day")
     def some_day():
@@ -219,6 +230,21 @@ def test_a_callback_between_two_seconds_is_rounded_up(wire, server):
     with world.working(soon):
         assert world.ended(flow)["status"] == "COMPLETED"
     assert b'"callbackAfterSeconds":1,' in wire.seen
+
+
+def test_an_async_function_that_exits_fails_and_the_others_go_on(world):
+    @worker_task("leaves")
+    async def leaves():
+        raise SystemExit("bye")
+
+    @worker_task("stays")
+    async def stays():
+        return {"here": True}
+
+    flow = world.start("leaves")
+    with world.working(leaves, stays):
+        assert "SystemExit('bye')" in world.ended(flow)["tasks"][0]["reasonForIncompletion"]
+        assert world.ended(world.start("stays"))["status"] == "COMPLETED"
 
 
 def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused_before_anything_runs():

@@ -39,7 +39,7 @@ class Loop:
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]], done: _Done) -> Job:
         """Runs the coroutine; `done` gets its future, from the loop's thread. Stopping cancels its task."""
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_contained(work), self._loop)
         future.add_done_callback(done)
         return Job(future.cancel)
 
@@ -59,6 +59,14 @@ class Loop:
         self._thread.join(_LOOP_END_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _contained(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Without the exits of the work: they would end the loop, and everybody's work with it."""
+    try:
+        return await work()
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"it ended with {error!r}") from error
 
 
 def start_in_thread(

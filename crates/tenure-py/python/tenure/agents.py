@@ -211,8 +211,11 @@ class _Runnable:
         def finished(future: concurrent.futures.Future[Any]) -> None:
             error = failure(future)
             if error is None:
-                done(future.result())
-                return
+                try:
+                    done(future.result())
+                    return
+                except Exception as unsaid:
+                    error = unsaid  # a patch that JSON cannot say
             if not isinstance(error, LeaseLost):
                 _log.error("%s failed on intent %s", self.agent_id, intent.id, exc_info=error)
             done(None, f"{type(error).__name__}: {error}")
