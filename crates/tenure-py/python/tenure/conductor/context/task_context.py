@@ -14,7 +14,7 @@ _running: contextvars.ContextVar[Optional["TaskContext"]] = contextvars.ContextV
 
 
 class TaskInProgress:
-    """Returned by a function that is not done: hand the task out again after so many seconds, rounded up to whole ones."""
+    """Returned by a function that is not done: hand the task out again after so many seconds, rounded up."""
 
     def __init__(self, callback_after_seconds: float = 60, output: Optional[Mapping[str, Any]] = None):
         self.callback_after_seconds = callback_after_seconds
