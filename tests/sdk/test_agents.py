@@ -73,6 +73,74 @@ def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(server, author)
     assert "written" not in author.get_intent(intent.id).state
 
 
+def test_a_handler_that_is_not_async_is_stopped_when_the_lease_is_lost_and_nothing_is_written(server, author):
+    told, over = threading.Event(), threading.Event()
+
+    @Agent("busy", ttl=1)
+    class Busy:
+        @on_assignment
+        def handle(self, intent):
+            try:
+                while not over.is_set():
+                    sum(range(1000))
+            except tenure.LeaseLost:
+                told.set()
+                raise
+            return {"written": True}
+
+    intent = new_intent(author, "busy")
+    admin = tenure.Client(server.url, holder="admin")
+    with Running(Busy, server.url):
+        [lease] = eventually(lambda: author.get_leases(intent.id))
+        admin.revoke(lease.id, "a test")
+        try:
+            assert told.wait(20)
+        finally:
+            over.set()
+    assert "written" not in author.get_intent(intent.id).state
+
+
+def test_a_handler_that_is_not_async_is_stopped_when_there_is_no_time_left(server, author):
+    began, told, over = threading.Event(), threading.Event(), threading.Event()
+
+    @Agent("endless", drain_timeout=0)
+    class Endless:
+        @on_assignment
+        def handle(self, intent):
+            began.set()
+            try:
+                while not over.is_set():
+                    sum(range(1000))
+            except tenure.LeaseLost:
+                told.set()
+                raise
+
+    new_intent(author, "endless")
+    try:
+        with Running(Endless, server.url):
+            assert began.wait(20)
+        assert told.wait(20)
+    finally:
+        over.set()
+
+
+def test_as_many_handlers_that_are_not_async_run_at_once_as_the_agent_may(server, author):
+    # More than the pool of an event loop has on any machine.
+    crowd = 33
+    together = threading.Barrier(crowd)
+
+    @Agent("crowd", concurrency=crowd)
+    class Crowd:
+        @on_assignment
+        def handle(self, intent):
+            together.wait(20)
+            return {"met": True}
+
+    intents = [new_intent(author, "crowd") for _ in range(crowd)]
+    with Running(Crowd, server.url):
+        eventually(lambda: all(author.get_intent(intent.id).state.get("met") for intent in intents))
+
+
 def test_a_failed_handler_releases_and_is_reported(server, author):
     @Agent("clumsy")
     class Clumsy:
@@ -85,6 +153,50 @@ def test_a_failed_handler_releases_and_is_reported(server, author):
         [failure] = eventually(lambda: author.get_failures(intent.id))
         eventually(lambda: not author.get_leases(intent.id))
     assert "dropped it" in failure["error_message"]
+
+
+def test_a_patch_that_json_cannot_say_is_reported_as_a_failure(server, author):
+    @Agent("odd")
+    class Odd:
+        @on_assignment
+        async def handle(self, intent):
+            return {"what": object()}
+
+    intent = new_intent(author, "odd")
+    with Running(Odd, server.url):
+        [failure] = eventually(lambda: author.get_failures(intent.id))
+    assert "not JSON serializable" in failure["error_message"]
+
+
+def test_a_handler_that_exits_is_reported_and_the_agent_goes_on(server, author):
+    @Agent("restless")
+    class Restless:
+        @on_assignment
+        def handle(self, intent):
+            if "leave" in intent.state:
+                raise SystemExit("bye")
+            return {"done": True}
+
+    first = new_intent(author, "restless", leave=True)
+    with Running(Restless, server.url):
+        [failure] = eventually(lambda: author.get_failures(first.id))
+        second = new_intent(author, "restless")
+        eventually(lambda: author.get_intent(second.id).state.get("done"))
+    assert "SystemExit('bye')" in failure["error_message"]
+
+
+def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused(server):
+    @Agent("hasty", drain_timeout=float("inf"))
+    class Hasty:
+        pass
+
+    agent = Hasty()
+    # One that runs all the same would run for ever.
+    stop = threading.Timer(10, agent.stop)
+    stop.start()
+    with pytest.raises(ValueError, match="drain_timeout must be a number of seconds, not inf"):
+        agent.run(server.url)
+    stop.cancel()
 
 
 def test_a_retry_calls_its_own_handler(server, author):

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 
 import pytest
 import tenure
+from tenure.exceptions import parse_time
 from tenure_process import eventually
 
 
@@ -62,6 +64,25 @@ def test_a_part_that_somebody_else_has_leased_cannot_be_written(a, b):
     b.patch_state(intent.id, {"elsewhere": 1})
 
 
+EXACT = [2**64 - 1, -(2**63), {"9" * 40: "9" * 40}, {'a"\\': ["\\", '"99999999999999999999', 1e22, True, None]}]
+
+
+@pytest.mark.parametrize("value", EXACT)
+def test_numbers_of_64_bits_and_texts_are_read_as_they_were_written(a, value):
+    intent = a.create_intent("t", initial_state={"x": value})
+    assert a.get_intent(intent.id).state == {"x": value}
+    assert a.patch_state(intent.id, {"y": value}).state["y"] == value
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 2**70 + 1])
+@pytest.mark.parametrize("around", [lambda n: n, lambda n: [1, {"a": n}], lambda n: {'"': "\\", "\\": n}])
+def test_a_number_that_would_not_be_kept_exactly_is_refused_by_name(a, number, around):
+    intent = a.create_intent("t", initial_state={"x": 1})
+    with pytest.raises(ValueError, match=f"^{number} does not fit into 64 bits .*: give it as a text"):
+        a.patch_state(intent.id, {"x": around(number)})
+    assert a.get_intent(intent.id).state == {"x": 1}
+
+
 def test_many_writers_lose_no_update(server):
     intent = tenure.OpenIntentClient(server.url, agent_id="w").create_intent("t", initial_state={"n": 0})
 
@@ -92,10 +113,38 @@ def test_what_does_not_exist_and_what_is_wrong_have_their_own_errors(a):
     with pytest.raises(tenure.NotFoundError):
         a.get_intent("018f0000-0000-7000-8000-000000000000")
     intent = a.create_intent("t")
-    with pytest.raises(tenure.ValidationError):
-        a.acquire_lease(intent.id, ttl_seconds=-5)
     with pytest.raises(TypeError, match="one of both"):
         a.acquire_coordinator_lease()
+
+
+def test_a_ttl_between_two_seconds_is_rounded_up(a):
+    intent, portfolio = a.create_intent("t"), a.create_portfolio("p")
+    lasts = lambda lease: lease.expires_at - lease.created_at
+    lease = a.acquire_lease(intent.id, "s", ttl_seconds=60.0)
+    assert lasts(lease) == timedelta(seconds=60)
+    assert lasts(a.acquire_lease(intent.id, "r", duration_seconds=0.2)) == timedelta(seconds=1)
+    longer = a.renew_lease(lease.id, ttl_seconds=90.5)
+    assert longer.expires_at - lease.created_at >= timedelta(seconds=91)
+    term = a.acquire_coordinator_lease(portfolio_id=portfolio.id, ttl_seconds=599.5)
+    assert term.expires_at - parse_time(term.data["granted_at"]) == timedelta(seconds=600)
+
+
+@pytest.mark.parametrize("ttl", [0, -5, -0.5, 1e12])
+def test_a_ttl_that_is_too_short_or_too_long_is_refused_with_what_it_may_be(a, ttl):
+    intent = a.create_intent("t")
+    for call in (a.acquire_lease, lambda _, ttl_seconds: a.acquire_coordinator_lease(None, intent.id, ttl_seconds)):
+        with pytest.raises(tenure.ValidationError, match="a whole number from 1 to"):
+            call(intent.id, ttl_seconds=ttl)
+
+
+@pytest.mark.parametrize("ttl", [float("nan"), float("inf"), "60"])
+def test_a_ttl_that_is_no_number_of_seconds_is_named(a, ttl):
+    with pytest.raises(ValueError, match=f"ttl_seconds must be a number of seconds, not {ttl!r}"):
+        a.acquire_lease("any", ttl_seconds=ttl)
+    with pytest.raises(ValueError, match=f"duration_seconds must be a number of seconds, not {ttl!r}"):
+        a.renew_lease("any", duration_seconds=ttl)
+    with pytest.raises(ValueError, match=f"ttl_seconds must be a number of seconds, not {ttl!r}"):
+        a.acquire_coordinator_lease("any", ttl_seconds=ttl)
 
 
 def test_an_agent_registers_beats_and_leaves(a):

@@ -171,3 +171,11 @@ def test_listings_and_history_tell_what_happened(client):
     lease.release()
     assert client.lease(lease.id).status == "released"
     assert [event.kind for event in client.history(lease.id)] == ["lease.granted", "lease.released"]
+
+
+def test_a_note_with_a_number_that_would_not_be_kept_exactly_is_refused_by_name(client):
+    with pytest.raises(ValueError, match=f"^{2**64} does not fit"):
+        client.acquire("x:1", metadata={"n": 2**64})
+    assert list(client.leases()) == []
+    with client.acquire("x:1", metadata={"n": 2**64 - 1}) as lease:
+        assert client.lease(lease.id).metadata == {"n": 2**64 - 1}

@@ -14,6 +14,7 @@ from tenure.conductor import (
     NonRetryableException,
     TaskHandler,
     TaskInProgress,
+    TaskResult,
     Worker,
     WorkflowClient,
     get_task_context,
@@ -193,6 +194,73 @@ def test_a_result_that_json_cannot_say_is_a_failure(world):
     with world.working(odd):
         [task] = world.ended(flow)["tasks"]
     assert task["status"] == "FAILED" and "not JSON serializable" in task["reasonForIncompletion"]
+
+
+def test_a_result_whose_output_is_no_object_is_a_failure(world):
+    @worker_task("listed")
+    def listed():
+        return TaskResult(output_data=[1, 2])
+
+    flow = world.start("listed")
+    with world.working(listed):
+        assert world.ended(flow)["status"] == "FAILED"
+
+
+def test_a_callback_that_is_no_number_of_seconds_is_a_failure_that_names_it(world):
+    @worker_task("some_day")
+    def some_day():
+        return TaskInProgress(callback_after_seconds=float("inf"))
+
+    flow = world.start("some_day")
+    with world.working(some_day):
+        [task] = world.ended(flow)["tasks"]
+    wanted = "callback_after_seconds must be a number of seconds, not inf"
+    assert (task["status"], task["reasonForIncompletion"]) == ("FAILED", wanted)
+
+
+def test_a_callback_between_two_seconds_is_rounded_up(wire, server):
+    world = World(server)
+    world.configuration = Configuration(wire.url)
+
+    @worker_task("soon")
+    def soon():
+        return {} if get_task_context().get_poll_count() else TaskInProgress(callback_after_seconds=0.2)
+
+    flow = world.start("soon")
+    with world.working(soon):
+        assert world.ended(flow)["status"] == "COMPLETED"
+    assert b'"callbackAfterSeconds":1,' in wire.seen
+
+
+def test_an_async_function_that_exits_fails_and_the_others_go_on(world):
+    @worker_task("leaves")
+    async def leaves():
+        raise SystemExit("bye")
+
+    @worker_task("stays")
+    async def stays():
+        return {"here": True}
+
+    flow = world.start("leaves")
+    with world.working(leaves, stays):
+        assert "SystemExit('bye')" in world.ended(flow)["tasks"][0]["reasonForIncompletion"]
+        assert world.ended(world.start("stays"))["status"] == "COMPLETED"
+
+
+def test_a_time_to_drain_that_is_no_number_of_seconds_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="drain_seconds must be a number of seconds, not -1"):
+        TaskHandler([Worker("any", print)], drain_seconds=-1).start_processes()
+
+
+def test_a_number_that_would_not_be_kept_exactly_is_a_failure_that_names_it(world):
+    @worker_task("huge")
+    def huge():
+        return {"n": 2**70 + 1}
+
+    flow = world.start("huge")
+    with world.working(huge):
+        [task] = world.ended(flow)["tasks"]
+    assert task["status"] == "FAILED" and f"{2**70 + 1} does not fit" in task["reasonForIncompletion"]
 
 
 def test_the_lease_is_extended_at_four_fifths_of_the_response_timeout(wire, server):

@@ -1,7 +1,6 @@
 //! Owns the Rust agent as Python uses it: handlers are Python functions that are started by `dispatch`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
@@ -50,7 +49,7 @@ impl Agent {
         let mut agent = tenure::Agent::new(intents)
             .ttl(seconds("ttl", settings.ttl)?)
             .wait(seconds("wait", settings.wait)?)
-            .drain(Duration::try_from_secs_f64(settings.drain).unwrap_or_default())
+            .drain(seconds("drain_timeout", settings.drain)?)
             .concurrency(settings.concurrency)
             .on_assignment(handler.clone())
             .on_retry(handler.clone())

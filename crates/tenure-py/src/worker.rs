@@ -16,14 +16,17 @@ use crate::{json, work};
 #[pyclass(frozen)]
 pub(crate) struct Worker {
     types: Mutex<Vec<TaskType>>,
+    drain: Duration,
     stop: Arc<Notify>,
 }
 
 #[pymethods]
 impl Worker {
+    /// `drain` is taken here and not by `run`: that is called in a thread where nobody sees what is wrong with it.
     #[new]
-    fn new() -> Worker {
-        Worker { types: Mutex::default(), stop: Arc::new(Notify::new()) }
+    fn new(drain: f64) -> PyResult<Worker> {
+        let drain = seconds("drain_seconds", drain)?;
+        Ok(Worker { types: Mutex::default(), drain, stop: Arc::new(Notify::new()) })
     }
 
     /// Takes tasks of this name: `dispatch(task, context, done)` starts the function.
@@ -50,8 +53,8 @@ impl Worker {
     }
 
     /// Polls and runs until `stop`; blocks without the interpreter lock.
-    fn run(&self, py: Python<'_>, client: &Client, drain: f64) -> PyResult<()> {
-        let mut worker = tenure::Worker::new(client.background(py)?).drain(seconds("drain", drain)?);
+    fn run(&self, py: Python<'_>, client: &Client) -> PyResult<()> {
+        let mut worker = tenure::Worker::new(client.background(py)?).drain(self.drain);
         for kind in self.types.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             worker = worker.task(kind.clone());
         }

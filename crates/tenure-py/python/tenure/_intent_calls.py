@@ -6,6 +6,7 @@ from typing import Any, Callable, Mapping, Optional, TypeVar
 from urllib.parse import quote, urlencode
 
 from ._calls import Call
+from ._seconds import whole_seconds
 from .intents import AgentRecord, CoordinatorLease, Intent, IntentEvent, IntentLease, Portfolio
 
 T = TypeVar("T")
@@ -94,8 +95,8 @@ class IntentCalls:
     ) -> Call[IntentLease]:
         """Leases a scope of an intent; without a scope, all of it. Raises `ConflictError`, which names the holder.
 
-        Nothing renews it but `renew_lease`. For a lease that is kept alive, use `tenure.Client.acquire` with
-        `intent:<id>/<scope>`, or an agent.
+        A ttl is counted in whole seconds: what is between two is rounded up. Nothing renews it but `renew_lease`. For a
+        lease that is kept alive, use `tenure.Client.acquire` with `intent:<id>/<scope>`, or an agent.
         """
         body = {"scope": scope, "duration_seconds": _ttl(ttl_seconds, duration_seconds)}
         return _ask("POST", f"/intents/{_name(intent_id)}/leases", body, IntentLease.read)
@@ -183,13 +184,16 @@ class IntentCalls:
         *,
         supervisor_id: Optional[str] = None,
     ) -> Call[CoordinatorLease]:
-        """Leads a portfolio or an intent. Raises `ConflictError` while another coordinator leads it."""
+        """Leads a portfolio or an intent. Raises `ConflictError` while another coordinator leads it.
+
+        A ttl is counted in whole seconds: what is between two is rounded up.
+        """
         if (portfolio_id is None) == (intent_id is None):
             raise TypeError("a coordinator leads a portfolio or an intent: give one of both ids")
         body: dict[str, Any] = {
             "agent_id": self.agent_id,
             "supervisor_id": supervisor_id or self.agent_id,
-            "ttl_seconds": ttl_seconds,
+            "ttl_seconds": whole_seconds("ttl_seconds", ttl_seconds),
             "scope": "portfolio" if portfolio_id else "intent",
         }
         body["portfolio_id" if portfolio_id else "intent_id"] = portfolio_id or intent_id
@@ -241,8 +245,9 @@ def _lease(ids: tuple[str, ...]) -> str:
     raise TypeError(f"expected the id of a lease, or of an intent and a lease, not {len(ids)} ids")
 
 
-def _ttl(ttl_seconds: Optional[float], duration_seconds: Optional[float]) -> float:
+def _ttl(ttl_seconds: Optional[float], duration_seconds: Optional[float]) -> int:
     if ttl_seconds is not None and duration_seconds is not None:
         raise TypeError("ttl_seconds and duration_seconds are two names of the same: give one")
-    given = ttl_seconds if ttl_seconds is not None else duration_seconds
-    return DEFAULT_TTL if given is None else given
+    if duration_seconds is not None:
+        return whole_seconds("duration_seconds", duration_seconds)
+    return DEFAULT_TTL if ttl_seconds is None else whole_seconds("ttl_seconds", ttl_seconds)

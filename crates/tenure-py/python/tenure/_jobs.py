@@ -39,7 +39,7 @@ class Loop:
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]], done: _Done) -> Job:
         """Runs the coroutine; `done` gets its future, from the loop's thread. Stopping cancels its task."""
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_contained(work), self._loop)
         future.add_done_callback(done)
         return Job(future.cancel)
 
@@ -61,6 +61,14 @@ class Loop:
             self._loop.close()
 
 
+async def _contained(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Without the exits of the work: they would end the loop, and everybody's work with it."""
+    try:
+        return await work()
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"it ended with {error!r}") from error
+
+
 def start_in_thread(
     pool: concurrent.futures.Executor,
     context: contextvars.Context,
@@ -68,6 +76,24 @@ def start_in_thread(
     done: _Done,
 ) -> Job:
     """Runs the function in a thread of the pool; `done` gets its future. Stopping raises `LeaseLost` there."""
+    future, job = _submit(pool, context, work)
+    future.add_done_callback(done)
+    return job
+
+
+async def wait_in_thread(pool: concurrent.futures.Executor, work: Callable[[], Any]) -> Any:
+    """What the function gives that runs in a thread of the pool. Cancelling raises `LeaseLost` there."""
+    future, job = _submit(pool, contextvars.copy_context(), work)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        job.stop()
+        raise
+
+
+def _submit(
+    pool: concurrent.futures.Executor, context: contextvars.Context, work: Callable[[], Any]
+) -> tuple[concurrent.futures.Future[Any], Job]:
     watcher: list[_Thread] = []
     stopped = threading.Event()
 
@@ -85,9 +111,7 @@ def start_in_thread(
         if watcher:
             watcher[0].tell("stopped")
 
-    future = pool.submit(run)
-    future.add_done_callback(done)
-    return Job(stop)
+    return pool.submit(run), Job(stop)
 
 
 def failure(future: concurrent.futures.Future[Any]) -> Optional[BaseException]:

@@ -10,20 +10,21 @@
 
 Before a handler of an assignment runs, the lease on the whole intent is taken; it is kept alive by a native thread
 while the handler runs; what the handler returns is written into the intent's state; then the lease is released. When
-the lease is lost, the handler's task is cancelled and nothing is written.
+the lease is lost, the handler is stopped and nothing is written: an `async def` is cancelled, in the thread of a `def`
+`LeaseLost` is raised at the next bytecode.
 """
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextvars
+import functools
 import inspect
 import logging
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from . import _native
-from ._jobs import Job, Loop, failure
+from ._jobs import Job, Loop, failure, wait_in_thread
 from .client import AsyncClient
 from .exceptions import LeaseLost
 from .intents import Intent
@@ -159,11 +160,15 @@ class _Runnable:
         """Works until `stop` is called, or until it is interrupted. Blocks."""
         self._connect(base_url, api_key)
         self._engine = _native.Agent()
-        self._loop = Loop(f"tenure-agent-{self.agent_id}")
+        name = f"tenure-agent-{self.agent_id}"
+        self._loop = Loop(name)
+        # Not the pool of the loop: a handler that holds its lease must not stand in line for a thread.
+        self._pool = concurrent.futures.ThreadPoolExecutor(max(1, self._tenure_settings["concurrency"]), name)
         try:
             self._engine.run(self.client._native, self._listens_to(), self._dispatch)
         finally:
             self._loop.close()
+            self._pool.shutdown(wait=False)
 
     def stop(self) -> None:
         """Ends `run`, after the running handlers have finished. From any thread."""
@@ -206,8 +211,11 @@ class _Runnable:
         def finished(future: concurrent.futures.Future[Any]) -> None:
             error = failure(future)
             if error is None:
-                done(future.result())
-                return
+                try:
+                    done(future.result())
+                    return
+                except Exception as unsaid:
+                    error = unsaid  # a patch that JSON cannot say
             if not isinstance(error, LeaseLost):
                 _log.error("%s failed on intent %s", self.agent_id, intent.id, exc_info=error)
             done(None, f"{type(error).__name__}: {error}")
@@ -222,7 +230,7 @@ class _Runnable:
             if inspect.iscoroutinefunction(handler):
                 given = await handler(*arguments)
             else:
-                given = await asyncio.to_thread(handler, *arguments)
+                given = await wait_in_thread(self._pool, functools.partial(handler, *arguments))
             if isinstance(given, Mapping):
                 patch.update(given)
         return patch

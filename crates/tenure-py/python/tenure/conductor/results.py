@@ -6,6 +6,7 @@ import dataclasses
 import enum
 from typing import Any, Mapping, Optional
 
+from .._seconds import whole_seconds
 from .context.task_context import TaskInProgress
 
 __all__ = ["NonRetryableException", "TaskResult", "TaskResultStatus", "describe", "describe_failure"]
@@ -66,7 +67,7 @@ def describe(given: Any) -> dict[str, Any]:
         if status is TaskResultStatus.IN_PROGRESS:
             return _in_progress(given.callback_after_seconds, given.output_data)
         if status is TaskResultStatus.COMPLETED:
-            return {"outcome": "completed", "output": given.output_data}
+            return {"outcome": "completed", "output": dict(given.output_data or {})}
         terminal = status is TaskResultStatus.FAILED_WITH_TERMINAL_ERROR
         return {"outcome": "failed_for_good" if terminal else "failed", "reason": reason}
     return {"outcome": "completed", "output": _output(given)}
@@ -79,7 +80,8 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
 
 
 def _in_progress(seconds: float, output: Mapping[str, Any]) -> dict[str, Any]:
-    return {"outcome": "in_progress", "callback_after": max(0, int(seconds)), "output": dict(output)}
+    after = max(0, whole_seconds("callback_after_seconds", seconds))
+    return {"outcome": "in_progress", "callback_after": after, "output": dict(output)}
 
 
 def _output(given: Any) -> dict[str, Any]:

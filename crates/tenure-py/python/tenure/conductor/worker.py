@@ -174,13 +174,13 @@ class TaskHandler:
                 metadata.register_task_def(worker.task_def or TaskDef(worker.task_definition_name))
 
     def _start(self, worker_id: str, workers: list[Worker]) -> None:
-        engine, client = _native.Worker(), self._configuration.connect(worker_id)
+        engine, client = _native.Worker(self._drain), self._configuration.connect(worker_id)
         for worker in workers:
             interval = worker.poll_interval_millis / 1000
             dispatch = self._dispatch(worker, client)
             name, threads = worker.task_definition_name, worker.thread_count
             engine.add(name, worker.domain, threads, worker.lease_extend_enabled, interval, dispatch)
-        thread = threading.Thread(target=engine.run, args=(client, self._drain), name="tenure-worker", daemon=True)
+        thread = threading.Thread(target=engine.run, args=(client,), name="tenure-worker", daemon=True)
         thread.start()
         self._engines.append((engine, thread))
 
@@ -236,8 +236,8 @@ def _finished(
         try:
             done(describe(future.result()))
             return
-        except (TypeError, ValueError) as unsaid:
-            error = unsaid  # a result that JSON cannot say
+        except Exception as unsaid:
+            error = unsaid  # a result that JSON cannot say, or that is none
     if isinstance(error, LeaseLost):
         _log.warning("%s: the lease on task %s is lost", worker.task_definition_name, context.get_task_id())
     else:

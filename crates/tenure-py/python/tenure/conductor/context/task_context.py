@@ -14,9 +14,9 @@ _running: contextvars.ContextVar[Optional["TaskContext"]] = contextvars.ContextV
 
 
 class TaskInProgress:
-    """Returned by a function that is not done: hand the task out again after this many seconds."""
+    """Returned by a function that is not done: hand the task out again after so many seconds, rounded up."""
 
-    def __init__(self, callback_after_seconds: int = 60, output: Optional[Mapping[str, Any]] = None):
+    def __init__(self, callback_after_seconds: float = 60, output: Optional[Mapping[str, Any]] = None):
         self.callback_after_seconds = callback_after_seconds
         self.output: dict[str, Any] = dict(output or {})
 
