@@ -15,6 +15,7 @@ from tenure.conductor import (
     TaskHandler,
     TaskInProgress,
     TaskResult,
+    TaskResultStatus,
     Worker,
     WorkflowClient,
     get_task_context,
@@ -128,6 +129,65 @@ def test_a_new_attempt_gets_the_checkpoint_of_the_former_one(world):
     with world.working(resumes):
         world.ended(flow)
     assert seen == [(0, 0, {}), (0, 1, {"at": 5}), (1, 0, {"at": 5})]
+
+
+@pytest.mark.parametrize("status", [TaskResultStatus.FAILED, TaskResultStatus.FAILED_WITH_TERMINAL_ERROR])
+def test_the_output_of_a_failed_result_is_stored(world, status):
+    @worker_task("explains")
+    def explains():
+        return TaskResult(status=status, output_data={"why": "details"}, reason_for_incompletion="no")
+
+    flow = world.start("explains")
+    with world.working(explains):
+        [task] = world.ended(flow)["tasks"]
+    said = (task["status"], task["reasonForIncompletion"], task["outputData"])
+    assert said == (status.value, "no", {"why": "details"})
+
+
+def test_a_failed_result_without_output_leaves_what_was_reported(world):
+    @worker_task("half")
+    def half():
+        if get_task_context().get_poll_count() == 0:
+            return TaskInProgress(callback_after_seconds=0, output={"at": 5})
+        return TaskResult(status=TaskResultStatus.FAILED)
+
+    flow = world.start("half")
+    with world.working(half):
+        [task] = world.ended(flow)["tasks"]
+    assert task["outputData"] == {"at": 5}
+
+
+def test_a_task_that_is_kept_is_not_handed_out_again_and_somebody_else_answers_it(world):
+    kept = []
+
+    @worker_task("delegates")
+    def delegates(keep):
+        if not keep:
+            return {}
+        kept.append(get_task_context())
+        return TaskResult(status=TaskResultStatus.IN_PROGRESS, extend_lease=True)
+
+    flow = world.start("delegates", {"keep": True})
+    with world.working(delegates):
+        eventually(lambda: kept, what="the first task runs")
+        # The only slot is free for the next one.
+        assert world.ended(world.start("delegates", {"keep": False}))["status"] == "COMPLETED"
+        [task] = world.tasks(flow)
+        assert (task["status"], task["pollCount"], len(kept)) == ("IN_PROGRESS", 1, 1)
+        answer = TaskResult(task["taskId"], flow, output_data={"by": "somebody else"})
+        world.metadata._native.tasks("POST", "/tasks", answer.to_dict())
+        assert world.ended(flow)["tasks"][0]["outputData"] == {"by": "somebody else"}
+
+
+def test_a_task_that_is_kept_and_never_answered_times_out(world):
+    @worker_task("forgets")
+    def forgets():
+        return TaskResult(status=TaskResultStatus.IN_PROGRESS, extend_lease=True)
+
+    flow = world.start("forgets", responseTimeoutSeconds=1)
+    with world.working(forgets):
+        [task] = world.ended(flow)["tasks"]
+    assert (task["status"], task["pollCount"]) == ("TIMED_OUT", 1)
 
 
 def test_a_function_without_extension_is_stopped_when_its_lease_is_lost(world):

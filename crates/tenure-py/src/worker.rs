@@ -114,11 +114,21 @@ fn outcome(mut given: Map<String, Value>) -> Outcome {
     };
     match given.get("outcome").and_then(Value::as_str) {
         Some("completed") => Outcome::Completed(output),
+        Some("kept") => Outcome::Kept,
         Some("in_progress") => {
             let after = given.get("callback_after").and_then(Value::as_u64).unwrap_or_default();
             Outcome::InProgress { callback_after: Duration::from_secs(after), output }
         }
-        Some("failed_for_good") => Outcome::FailedForGood(reason),
-        _ => Outcome::Failed(reason),
+        Some("failed_for_good") => failed(reason, output, true),
+        _ => failed(reason, output, false),
+    }
+}
+
+/// A failure that says nothing leaves what was reported so far.
+fn failed(reason: String, output: Map<String, Value>, for_good: bool) -> Outcome {
+    match (output.is_empty(), for_good) {
+        (false, _) => Outcome::FailedWith { reason, output, for_good },
+        (true, true) => Outcome::FailedForGood(reason),
+        (true, false) => Outcome::Failed(reason),
     }
 }

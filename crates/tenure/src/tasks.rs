@@ -55,31 +55,10 @@ impl Tasks {
     pub(crate) async fn finish(&self, context: &TaskContext, outcome: Outcome) -> Result<Option<Task>, Error> {
         let task = context.task();
         let mut body = self.update(task);
-        let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
-        match outcome {
-            Outcome::Completed(output) => {
-                set("status", "COMPLETED".into());
-                set("outputData", output.into());
-            }
-            Outcome::InProgress { callback_after, output } => {
-                set("status", "IN_PROGRESS".into());
-                set("callbackAfterSeconds", callback_after.as_secs().into());
-                set("outputData", output.into());
-            }
-            Outcome::Failed(reason) => {
-                set("status", "FAILED".into());
-                set("reasonForIncompletion", reason.into());
-                set("outputData", checkpoint(task));
-            }
-            Outcome::FailedForGood(reason) => {
-                set("status", "FAILED_WITH_TERMINAL_ERROR".into());
-                set("reasonForIncompletion", reason.into());
-                set("outputData", checkpoint(task));
-            }
-        }
+        body.extend(said(task, outcome));
         let logs: Vec<Value> =
             context.take_logs().into_iter().map(|line| json!({ "log": line, "taskId": task.task_id })).collect();
-        set("logs", logs.into());
+        body.insert("logs".to_owned(), logs.into());
         // A repeated result is not the holder's any more: the server keeps the first.
         let call = self.call(Method::POST, "/tasks/update-v2", Some(body.into()));
         let (answer, lease) = self.client.exchange_unread(call, true).await?;
@@ -168,6 +147,29 @@ impl Tasks {
     fn unreadable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         let what = "not the expected JSON".to_owned();
         Error::BadAnswer { url: self.client.url().to_owned(), what, source: Some(source.into()) }
+    }
+}
+
+/// What the server is told of an outcome.
+fn said(task: &Task, outcome: Outcome) -> Map<String, Value> {
+    let failed = |reason: String, output: Value, for_good: bool| {
+        let status = if for_good { "FAILED_WITH_TERMINAL_ERROR" } else { "FAILED" };
+        json!({ "status": status, "reasonForIncompletion": reason, "outputData": output })
+    };
+    let said = match outcome {
+        Outcome::Completed(output) => json!({ "status": "COMPLETED", "outputData": output }),
+        Outcome::InProgress { callback_after, output } => {
+            let after_s = callback_after.as_secs();
+            json!({ "status": "IN_PROGRESS", "callbackAfterSeconds": after_s, "outputData": output })
+        }
+        Outcome::Kept => json!({ "status": "IN_PROGRESS", "extendLease": true }),
+        Outcome::Failed(reason) => failed(reason, checkpoint(task), false),
+        Outcome::FailedForGood(reason) => failed(reason, checkpoint(task), true),
+        Outcome::FailedWith { reason, output, for_good } => failed(reason, output.into(), for_good),
+    };
+    match said {
+        Value::Object(members) => members,
+        _ => Map::new(),
     }
 }
 

@@ -78,10 +78,21 @@ pub enum Outcome {
         /// What there is so far.
         output: Map<String, Value>,
     },
+    /// Not done, and not given back: its lease is extended once more, and somebody else has to answer it before that ends.
+    Kept,
     /// It failed, and may be tried again.
     Failed(String),
     /// It failed, and trying again is of no use.
     FailedForGood(String),
+    /// It failed, with an output in the place of what was reported so far.
+    FailedWith {
+        /// Why.
+        reason: String,
+        /// What there is.
+        output: Map<String, Value>,
+        /// Whether trying again is of no use.
+        for_good: bool,
+    },
 }
 
 /// What a function knows of its task, and says about it.

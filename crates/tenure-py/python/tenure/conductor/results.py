@@ -27,8 +27,14 @@ class TaskResultStatus(str, enum.Enum):
 
 @dataclasses.dataclass
 class TaskResult:
-    """A result with everything said. `callback_after_seconds` of a task in progress hands it out again after that;
-    `extend_lease` without it keeps the task."""
+    """A result with everything said.
+
+    Of a task in progress, `callback_after_seconds` hands it out again after that. `extend_lease` without it keeps the
+    task: it is not handed out, and it is for somebody else to answer it within the response timeout, counted from now.
+    Only what was reported before is kept then, not `output_data`.
+
+    The output of a failure takes the place of what was reported before; without one, that stays.
+    """
 
     task_id: str = ""
     workflow_instance_id: str = ""
@@ -62,15 +68,20 @@ def describe(given: Any) -> dict[str, Any]:
     if isinstance(given, TaskInProgress):
         return _in_progress(given.callback_after_seconds, given.output)
     if isinstance(given, TaskResult):
-        status = TaskResultStatus(given.status)
-        reason = given.reason_for_incompletion or ""
-        if status is TaskResultStatus.IN_PROGRESS:
-            return _in_progress(given.callback_after_seconds, given.output_data)
-        if status is TaskResultStatus.COMPLETED:
-            return {"outcome": "completed", "output": dict(given.output_data or {})}
-        terminal = status is TaskResultStatus.FAILED_WITH_TERMINAL_ERROR
-        return {"outcome": "failed_for_good" if terminal else "failed", "reason": reason}
+        return _result(given)
     return {"outcome": "completed", "output": _output(given)}
+
+
+def _result(given: TaskResult) -> dict[str, Any]:
+    status, output = TaskResultStatus(given.status), dict(given.output_data or {})
+    if status is TaskResultStatus.COMPLETED:
+        return {"outcome": "completed", "output": output}
+    if status is TaskResultStatus.IN_PROGRESS:
+        keeps = given.extend_lease and not given.callback_after_seconds
+        return {"outcome": "kept"} if keeps else _in_progress(given.callback_after_seconds, output)
+    for_good = status is TaskResultStatus.FAILED_WITH_TERMINAL_ERROR
+    reason = given.reason_for_incompletion or ""
+    return {"outcome": "failed_for_good" if for_good else "failed", "reason": reason, "output": output}
 
 
 def describe_failure(error: BaseException) -> dict[str, Any]:

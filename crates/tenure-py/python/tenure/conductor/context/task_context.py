@@ -53,7 +53,8 @@ class TaskContext:
         return self.task.get("retryCount", 0)
 
     def get_checkpoint(self) -> dict[str, Any]:
-        """The last output that was reported with `TaskInProgress`, by this attempt or by the one it repeats."""
+        """The last output that was reported, by this attempt or by the one it repeats: with `TaskInProgress`, or with a
+        failed `TaskResult`."""
         if self.get_poll_count() > 0:
             return dict(self.task.get("outputData") or {})
         former = self.task.get("retriedTaskId")
