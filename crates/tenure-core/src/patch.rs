@@ -240,6 +240,13 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_fraction_reads_back_as_it_was_written(number in any::<f64>().prop_filter("JSON has no others", |number| number.is_finite())) {
+            let text = serde_json::to_string(&json!({ "at": number })).expect("JSON");
+            let read: Value = serde_json::from_str(&text).expect("JSON");
+            prop_assert_eq!(read["at"].as_f64(), Some(number));
+        }
+
+        #[test]
         fn any_path_text_is_read_or_refused_and_a_set_value_is_found_again(text in "\\PC{0,12}|[a/~01]{0,12}", value in 0..9i64) {
             if let Ok(path) = PatchPath::parse(&text) {
                 let mut segments = path.0.clone();

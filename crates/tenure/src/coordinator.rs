@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::intents::{Intents, segment};
+use crate::request::whole_seconds;
 
 /// A coordinator's term as the server sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -106,9 +107,4 @@ impl Coordinator {
             source: Some(error.into()),
         })
     }
-}
-
-/// The door reads whole seconds only.
-fn whole_seconds(ttl: Duration) -> u64 {
-    ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0))
 }

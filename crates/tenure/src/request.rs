@@ -14,6 +14,11 @@ use crate::model::{Mode, Status};
 /// resource of a crashed holder is soon free.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
+/// For doors that read whole seconds only: what is begun counts whole.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
 /// What to acquire, and how.
 ///
 /// ```

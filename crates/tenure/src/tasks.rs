@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::door;
 use crate::error::Error;
 use crate::intents::segment;
+use crate::request::whole_seconds;
 use crate::transport::{Call, written};
 use crate::worker::{Outcome, Task, TaskContext};
 
@@ -159,7 +160,7 @@ fn said(task: &Task, outcome: Outcome) -> Map<String, Value> {
     let said = match outcome {
         Outcome::Completed(output) => json!({ "status": "COMPLETED", "outputData": output }),
         Outcome::InProgress { callback_after, output } => {
-            let after_s = callback_after.as_secs();
+            let after_s = whole_seconds(callback_after);
             json!({ "status": "IN_PROGRESS", "callbackAfterSeconds": after_s, "outputData": output })
         }
         Outcome::Kept => json!({ "status": "IN_PROGRESS", "extendLease": true }),
@@ -197,7 +198,22 @@ fn lost(said: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::lost;
+    use std::time::Duration;
+
+    use serde_json::{Map, json};
+
+    use super::{lost, said};
+    use crate::worker::{Outcome, Task};
+
+    #[test]
+    fn a_task_never_comes_back_sooner_than_it_was_asked_to() {
+        let polled = json!({ "taskId": "t", "workflowInstanceId": "w", "taskDefName": "a", "referenceTaskName": "a" });
+        let task: Task = serde_json::from_value(polled).expect("a task");
+        for (ms, seconds) in [(0, 0), (1, 1), (1_000, 1), (1_500, 2)] {
+            let outcome = Outcome::InProgress { callback_after: Duration::from_millis(ms), output: Map::new() };
+            assert_eq!(said(&task, outcome)["callbackAfterSeconds"], json!(seconds), "{ms} ms");
+        }
+    }
 
     #[test]
     fn only_a_lost_lease_is_lost_and_an_unknown_reason_is_one_too() {
