@@ -72,8 +72,6 @@ impl Acquire {
 pub struct Grant {
     /// The lease.
     pub lease: Lease,
-    /// The ledger's time of this answer.
-    pub now: Timestamp,
     /// How it has ended since, which only the answer to a retried request can say (L7).
     pub ended: Option<End>,
 }
@@ -110,8 +108,6 @@ pub enum Renewal {
         expires_at: Timestamp,
         /// With which ttl.
         ttl: Ttl,
-        /// The ledger's time of this answer.
-        now: Timestamp,
     },
     /// It was granted once and is over.
     Over,

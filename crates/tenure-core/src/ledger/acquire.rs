@@ -25,7 +25,7 @@ impl Ledger {
     pub(crate) fn acquire(&mut self, turn: &mut Turn<'_>, mut request: Acquire) -> Result<Acquired, Refusal> {
         drop_repeats(&mut request.resources);
         check_limits(&request)?;
-        if let Some(answer) = self.answer_again(turn, &request)? {
+        if let Some(answer) = self.answer_again(&request)? {
             return Ok(answer);
         }
         let chain = self.chain(request.within, &request.holder)?;
@@ -39,7 +39,7 @@ impl Ledger {
     }
 
     /// The answer this request's key was given before (L7).
-    fn answer_again(&self, turn: &Turn<'_>, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
+    fn answer_again(&self, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
         let Some((used, of)) = self.keys.find(request) else { return Ok(None) };
         let (answer, is_same) = match used {
             KeyUse::Waiting(waiter) => {
@@ -47,7 +47,7 @@ impl Ledger {
                 (Some(Acquired::Queued(waiter)), is_same)
             }
             KeyUse::Answered(token) => {
-                let grant = self.granted_before(turn, token);
+                let grant = self.granted_before(token);
                 let is_same = grant.as_ref().is_none_or(|grant| grant.lease.resources == request.resources);
                 (grant.map(Acquired::Granted), is_same)
             }
@@ -59,11 +59,10 @@ impl Ledger {
     }
 
     /// The grant of a keyed acquire, also when its lease is over.
-    fn granted_before(&self, turn: &Turn<'_>, token: Token) -> Option<Grant> {
-        let now = turn.now();
-        let active = self.leases.get(&token).map(|lease| Grant { lease: lease.clone(), now, ended: None });
+    fn granted_before(&self, token: Token) -> Option<Grant> {
+        let active = self.leases.get(&token).map(|lease| Grant { lease: lease.clone(), ended: None });
         let ended = || self.keys.get(token).and_then(|keyed| keyed.ended.as_deref());
-        active.or_else(|| ended().map(|over| Grant { lease: over.lease.clone(), now, ended: Some(over.end) }))
+        active.or_else(|| ended().map(|over| Grant { lease: over.lease.clone(), ended: Some(over.end) }))
     }
 
     /// Whether the holder may have one more lease.
@@ -105,7 +104,7 @@ impl Ledger {
             turn.changes.push(Change::Put(Record::Key(keyed.clone())));
             self.keys.insert(keyed);
         }
-        Grant { lease, now: turn.now(), ended: None }
+        Grant { lease, ended: None }
     }
 
     /// Puts an active lease into every index.

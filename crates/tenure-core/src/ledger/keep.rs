@@ -79,7 +79,7 @@ impl Ledger {
             self.emit(turn, Event::of_lease(EventKind::LeaseRenewed, turn.now(), &lease));
             turn.changes.push(Change::Put(Record::Lease(lease)));
         }
-        Renewal::Renewed { expires_at, ttl, now: turn.now() }
+        Renewal::Renewed { expires_at, ttl }
     }
 
     /// Whether a lease with this token exists or existed. Tokens are given in order, so the largest one tells; a token of

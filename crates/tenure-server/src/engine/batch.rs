@@ -1,5 +1,6 @@
 //! Owns what was decided and is not on the disk yet: one open batch that grows, and how those who wait for it hear of its end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tenure_core::Token;
@@ -66,8 +67,8 @@ pub(super) struct Open {
     pub(super) commands: usize,
     /// Whether there is something in it that must be on the disk before anyone hears of it.
     pub(super) is_durable: bool,
-    /// Whether it changes a lease that somebody may know of, other than by its end.
-    pub(super) alters_lease: bool,
+    /// The leases on the disk that it changes, other than by their end.
+    pub(super) altered: BTreeSet<Token>,
     pub(super) fate: Arc<Fate>,
 }
 
@@ -97,7 +98,7 @@ pub(super) struct InFlight {
     pub(super) fate: Arc<Fate>,
     /// The last token granted by then.
     pub(super) token: Option<Token>,
-    pub(super) alters_lease: bool,
+    pub(super) altered: BTreeSet<Token>,
 }
 
 /// A batch on its way to the disk.

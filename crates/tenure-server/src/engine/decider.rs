@@ -87,11 +87,11 @@ impl Decider {
         self.open.deliveries.extend(settled);
         let polled = polled.into_iter().filter_map(|(waiter, tasks)| waits.settle_poll(waiter, tasks));
         self.open.deliveries.extend(polled);
-        let is_known = |change: &Change| match change {
-            Change::Put(Record::Lease(lease)) => Some(lease.token) <= self.durable_token,
-            Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => false,
-        };
-        self.open.alters_lease |= changes.iter().skip(before).any(is_known);
+        let altered = changes.iter().skip(before).filter_map(|change| match change {
+            Change::Put(Record::Lease(lease)) => Some(lease.token).filter(|_| Some(lease.token) <= self.durable_token),
+            Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => None,
+        });
+        self.open.altered.extend(altered);
         (self.open.changes, self.open.events) = (changes, events);
         if !self.open.is_durable {
             self.renewals.keep(&mut self.open.changes, now);
@@ -111,13 +111,20 @@ impl Decider {
     /// Keeps leases alive. If all of them are, and as they were when they were last written, nobody needs the disk to know it:
     /// the next start gives each its whole ttl again (L13).
     pub(super) fn renew(&mut self, renew: Renew) -> Decided<Vec<Renewal>> {
-        let latest = renew.tokens.iter().max().copied();
+        let is_as_written = |token: &Token| Some(*token) <= self.durable_token && !self.is_altered(token);
+        let were_as_written = renew.tokens.iter().all(is_as_written);
+        let altered = self.open.altered.len();
         let reply = self.turn(|ledger, turn, _| ledger.apply(turn, renew));
         let is_renewed = |renewal: &Renewal| matches!(renewal, Renewal::Renewed { .. });
-        let is_altered = self.open.alters_lease || self.in_flight.as_ref().is_some_and(|batch| batch.alters_lease);
-        let is_safe = latest <= self.durable_token && !is_altered && reply.iter().all(is_renewed);
+        let is_safe = were_as_written && self.open.altered.len() == altered && reply.iter().all(is_renewed);
         let rests_on = if is_safe { None } else { self.unwritten() };
         Decided { reply, rests_on }
+    }
+
+    /// Whether a lease that is on the disk is not there as it is now.
+    fn is_altered(&self, token: &Token) -> bool {
+        let in_flight = self.in_flight.as_ref();
+        self.open.altered.contains(token) || in_flight.is_some_and(|batch| batch.altered.contains(token))
     }
 
     /// When there is something to do that nobody asks for.
@@ -146,14 +153,13 @@ impl Decider {
     /// Takes everything that is not on the disk: it is about to be.
     pub(super) fn seal(&mut self) -> Sealed {
         let next = Open::with_room_of(&self.open);
-        let Open { changes, events, deliveries, commands, alters_lease, fate, .. } =
-            std::mem::replace(&mut self.open, next);
+        let Open { changes, events, deliveries, commands, altered, fate, .. } = std::mem::replace(&mut self.open, next);
         let changes = self.renewals.write_before(changes);
         let is_empty = changes.is_empty() && events.is_empty();
         self.seq += u64::from(!is_empty);
         let head = Head { seq: self.seq, at: self.time.last, ..self.ledger.head() };
         let batch = (!is_empty).then(|| Arc::new(Batch { head, changes, events }));
-        self.in_flight = Some(InFlight { fate: Arc::clone(&fate), token: head.token, alters_lease });
+        self.in_flight = Some(InFlight { fate: Arc::clone(&fate), token: head.token, altered });
         Sealed { batch, deliveries, commands, fate }
     }
 

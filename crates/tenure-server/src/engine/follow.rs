@@ -65,6 +65,11 @@ impl Engine {
 }
 
 impl Follower {
+    /// The last event that it has handed out, or where it began.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
     /// The next events; waits until there are some.
     pub async fn next(&mut self) -> Result<Unseen, Lagging> {
         loop {

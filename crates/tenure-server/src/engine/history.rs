@@ -35,8 +35,6 @@ pub enum Renewed {
         expires_at: Timestamp,
         /// With which ttl.
         ttl: Ttl,
-        /// The ledger's time of this answer.
-        now: Timestamp,
     },
     /// It is over.
     Lost(Box<Lost>),
@@ -82,7 +80,7 @@ impl Engine {
             tokens.iter().zip(&renewals).filter(|(_, renewal)| is_over(renewal)).map(|(t, _)| *t).collect();
         let mut lost = if over.is_empty() { Vec::new() } else { self.lost(over).await? }.into_iter();
         let renewed = renewals.into_iter().map(|renewal| match renewal {
-            Renewal::Renewed { expires_at, ttl, now } => Renewed::Renewed { expires_at, ttl, now },
+            Renewal::Renewed { expires_at, ttl } => Renewed::Renewed { expires_at, ttl },
             Renewal::NotHolder { holder } => self.not_holder(holder, Renewed::NotHolder),
             Renewal::Unknown => Renewed::Unknown,
             Renewal::Over => self.over(lost.next().flatten(), &holder),

@@ -48,6 +48,27 @@ async fn l12_a_lease_ended_when_the_ledger_ended_it_however_long_the_commit_take
 }
 
 #[tokio::test]
+async fn the_answer_to_an_acquire_has_the_time_at_which_it_leaves() {
+    let (bench, gate) = gated();
+    let (_close, closing) = tokio::sync::watch::channel(false);
+    let parts = crate::http::Parts { engine: bench.engine.clone(), config: crate::Config::default(), closing };
+    let router = crate::router::router(crate::http::App(Arc::new(parts)));
+    let body = r#"{"resource":"job:1","holder":"a","ttl_seconds":1}"#;
+    let request = axum::http::Request::post("/v1/leases").header("content-type", "application/json");
+    let request = request.body(axum::body::Body::from(body)).unwrap();
+    gate.shut();
+    let answer = tokio::spawn(tower::ServiceExt::oneshot(router, request));
+    tokio::task::yield_now().await;
+    gate.wait_for_knock();
+    bench.clock.advance_ms(3_000);
+    gate.open();
+    let body = axum::body::to_bytes(answer.await.unwrap().unwrap().into_body(), 4_096).await.unwrap();
+    let lease: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let at = |ms| crate::http::reply::At(START.plus_ms(ms)).to_string();
+    assert_eq!((&lease["expires_at"], &lease["server_time"]), (&at(1_000).into(), &at(3_000).into()), "{lease}");
+}
+
+#[tokio::test]
 async fn a_refusal_that_changes_nothing_does_not_wait_for_the_disk() {
     let (bench, gate) = gated();
     bench.grant(acquire("a", "job:1")).await;
@@ -149,6 +170,23 @@ async fn l13_a_renewal_waits_for_what_it_rests_on() {
     for renewal in asked {
         renewal.await.unwrap().expect("an answer");
     }
+    busy.await.unwrap();
+}
+
+#[tokio::test]
+async fn l13_a_renewal_does_not_wait_for_a_new_ttl_of_another_lease() {
+    let (bench, gate) = gated();
+    let token = bench.grant(acquire("a", "job:1")).await.lease.token;
+    let other = bench.grant(acquire("b", "job:2")).await.lease.token;
+    let busy = while_committing(&bench, &gate).await;
+    let engine = bench.engine.clone();
+    let longer = Renew { ttl: Some(ttl(60_000)), ..renew("b", other) };
+    let altered = tokio::spawn(async move { engine.renew(longer).await });
+    bench.until_deciding(1).await;
+    assert!(matches!(bench.renew_one("a", token).await, Renewed::Renewed { .. }));
+    assert!(!altered.is_finished());
+    gate.open();
+    altered.await.unwrap().expect("an answer");
     busy.await.unwrap();
 }
 

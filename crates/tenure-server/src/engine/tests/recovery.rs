@@ -49,7 +49,8 @@ async fn ledger_time_goes_on_from_where_it_was_though_the_clock_went_back() {
     let bench = Bench::on(bench.memory.restart(), START);
     assert_eq!(bench.clock.now(), START, "a minute before the last grant");
     bench.clock.advance_ms(9_999);
-    assert!(matches!(bench.renew_one("a", token).await, Renewed::Renewed { now, .. } if now == START.plus_ms(69_999)));
+    assert!(matches!(bench.renew_one("a", token).await, Renewed::Renewed { .. }));
+    assert_eq!(bench.engine.now(), START.plus_ms(69_999));
     bench.clock.advance_ms(10_000);
     assert!(matches!(bench.renew_one("a", token).await, Renewed::Lost(_)), "time does not stand still");
 }

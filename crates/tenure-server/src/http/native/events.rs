@@ -127,10 +127,12 @@ impl Stream {
         if let Some(start) = self.start.take() {
             return Some(format!("id: {}\n: connected\n\n", start.0).into());
         }
+        // One sleep for all that is not asked for: on a busy server that never ends, and the reader would hear nothing.
+        let mut quiet = std::pin::pin!(tokio::time::sleep(KEEP_ALIVE));
         loop {
             let unseen = tokio::select! {
                 unseen = self.follower.next() => unseen,
-                () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b": still here\n\n")),
+                () = quiet.as_mut() => return Some(self.still_here()),
                 () = self.app.closing() => return None,
             };
             let rendered = match unseen {
@@ -147,6 +149,12 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Says that nothing happened, up to where: a reader whose filter finds little would come back with an id so old that it is
+    /// no longer kept.
+    fn still_here(&self) -> Bytes {
+        format!(": still here\nid: {}\n\n", self.follower.cursor().0).into()
     }
 
     /// What of it is asked for and may be seen.
@@ -205,4 +213,37 @@ fn parse_kinds(text: &str) -> Result<Vec<EventKind>, Problem> {
         known.ok_or_else(|| Problem::field("kind", "no event is of this kind; /openapi.json lists them"))
     };
     text.split(',').map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::command::Acquire;
+    use tenure_core::{Holder, Resource, Ttl};
+    use tenure_store::Memory;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::Config;
+    use crate::engine::Engine;
+    use crate::engine::clock::SystemClock;
+    use crate::http::Parts;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_finds_nothing_says_how_far_it_has_looked() {
+        let engine = Engine::open(Box::new(Memory::new()), Arc::new(SystemClock::default())).expect("an engine");
+        let (_close, closing) = watch::channel(false);
+        let app = App(Arc::new(Parts { engine: engine.clone(), config: Config::default(), closing }));
+        let start = engine.last_event();
+        let follower = engine.follow(start).await.expect("a follower");
+        let filter = Arc::new(EventQuery { holder: Holder::parse("quiet").ok(), ..EventQuery::default() });
+        let mut stream = Stream { app, looker: None, follower, filter, start: Some(start) };
+        assert_eq!(stream.piece().await, Some(format!("id: {}\n: connected\n\n", start.0).into()));
+        let resource = Resource::parse("job:1").expect("a resource");
+        let acquire =
+            Acquire::new([resource], Holder::parse("loud").expect("a holder"), Ttl::from_ms(60_000).expect("a ttl"));
+        engine.acquire(acquire).await.expect("an answer").expect("a grant");
+        let last = engine.last_event();
+        assert!(last > start);
+        assert_eq!(stream.piece().await, Some(format!(": still here\nid: {}\n\n", last.0).into()));
+    }
 }

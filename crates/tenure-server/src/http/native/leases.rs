@@ -44,7 +44,10 @@ pub(crate) fn acquire(
             Some(_) => Box::pin(take_in_line(&app, command)).await,
         };
         match taken? {
-            Ok(Grant { lease, now, ended }) => Ok(LeaseView::of(&lease, ended, now).reply(StatusCode::CREATED)),
+            // Not the time of the decision: on a slow disk that is long ago, and the holder counts from here.
+            Ok(Grant { lease, ended }) => {
+                Ok(LeaseView::of(&lease, ended, app.engine().now()).reply(StatusCode::CREATED))
+            }
             Err(refusal) => Err(refusals::refused(refusal, app.engine().now())),
         }
     }

@@ -67,7 +67,8 @@ pub(crate) async fn one(
     let holder = caller.acting(None)?;
     let renewed = app.engine().renew(Renew { tokens: vec![id.token()], holder, ttl }).await?;
     match renewed.into_iter().next() {
-        Some(Renewed::Renewed { expires_at, ttl, now }) => {
+        Some(Renewed::Renewed { expires_at, ttl }) => {
+            let now = app.engine().now();
             Ok(reply::json(StatusCode::OK, &RenewReply::of(id.token(), expires_at, ttl, now)))
         }
         Some(Renewed::Lost(lost)) => Err(refusals::lost(id, &lost)),
@@ -120,7 +121,7 @@ pub(crate) async fn many(State(app): State<App>, caller: Caller, payload: Payloa
 
 fn outcome(token: Token, renewed: Renewed) -> Outcome {
     let (outcome, more) = match renewed {
-        Renewed::Renewed { expires_at, ttl, .. } => {
+        Renewed::Renewed { expires_at, ttl } => {
             let renewed = More::Renewed {
                 token,
                 status: "active",
