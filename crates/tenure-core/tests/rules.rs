@@ -393,6 +393,22 @@ fn l9_a_wait_has_its_own_deadline() {
 }
 
 #[test]
+fn l9_a_wait_that_a_retry_joins_lasts_until_the_later_deadline_of_the_two() {
+    for (first, retry) in [(2_000, Some(9_000)), (10_000, Some(1_000)), (10_000, None)] {
+        let mut desk = Desk::new();
+        desk.granted(Acquire { ttl: ttl(60_000), ..acquire("task:1", "ann") });
+        let keyed = |wait_ms| Acquire { wait_ms, key: Some("k".into()), ..acquire("task:1", "bob") };
+        let waiter = desk.queued(keyed(Some(first)));
+        desk.after(1_000);
+        assert_eq!(desk.queued(keyed(retry)), waiter);
+        desk.after(8_999);
+        assert!(desk.settled.is_empty(), "{first} {retry:?}: {:?}", desk.settled);
+        desk.after(1);
+        assert!(matches!(desk.settled[..], [(id, Err(Refusal::WaitTimedOut(_)))] if id == waiter), "{first} {retry:?}");
+    }
+}
+
+#[test]
 fn l9_a_lease_that_expires_before_the_deadline_of_a_wait_serves_it_also_if_both_are_seen_late() {
     let mut desk = Desk::new();
     desk.take("task:1", "ann");

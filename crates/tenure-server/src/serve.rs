@@ -4,6 +4,7 @@
 //! A client that is slow to send or to read is cut: its request is its own to repeat.
 
 mod head;
+pub(crate) mod peer;
 mod stall;
 
 use std::io;
@@ -145,14 +146,15 @@ impl Door {
         prepare(&stream);
         let config = &self.app.0.config;
         let stream = Watched::new(stream, config.stall_max);
+        let peer = stream.peer();
         let present = self.app.engine().metrics().connections.clone();
         present.inc();
         match &config.tls {
-            None => self.converse(stream).await,
+            None => peer.attended(self.converse(stream)).await,
             Some(tls) => {
                 let handshake = TlsAcceptor::from(Arc::clone(tls)).accept(stream);
                 match tokio::time::timeout(config.body_time_max, handshake).await {
-                    Ok(Ok(stream)) => self.converse(stream).await,
+                    Ok(Ok(stream)) => peer.attended(self.converse(stream)).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 }

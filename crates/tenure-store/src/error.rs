@@ -47,6 +47,12 @@ pub enum Error {
         /// What was found.
         detail: String,
     },
+    /// The file is not the one that was opened.
+    #[error("{} was removed or replaced while the server ran: what was granted since is lost, and so is everything before unless the file is elsewhere; put the data directory back, or restore a backup, then start again", path.display())]
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
     /// A newer version of Tenure wrote it.
     #[error("{} was written by a newer version of tenure ({detail}): run that version, or restore a backup made by this one", path.display())]
     Newer {
@@ -131,6 +137,7 @@ impl Error {
             Error::Denied { .. } => "store_denied",
             Error::Corrupt { .. } => "store_corrupt",
             Error::OutOfStep { .. } => "store_out_of_step",
+            Error::Removed { .. } => "store_removed",
             Error::Newer { .. } => "store_newer",
             Error::Exists { .. } => "file_exists",
             Error::Io { .. } => "store_io",

@@ -54,6 +54,11 @@ pub trait Store: Send {
     /// tables go on using it after the commit.
     fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError>;
 
+    /// Whether what was committed is still where the next start looks for it. Asked before an end is called an orderly one.
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The reading side.
     fn reader(&self) -> Arc<dyn Reader>;
 }

@@ -25,7 +25,7 @@ impl Ledger {
     pub(crate) fn acquire(&mut self, turn: &mut Turn<'_>, mut request: Acquire) -> Result<Acquired, Refusal> {
         drop_repeats(&mut request.resources);
         check_limits(&request)?;
-        if let Some(answer) = self.answer_again(&request)? {
+        if let Some(answer) = self.answer_again(turn, &request)? {
             return Ok(answer);
         }
         let chain = self.chain(request.within, &request.holder)?;
@@ -38,8 +38,8 @@ impl Ledger {
         }
     }
 
-    /// The answer this request's key was given before (L7).
-    fn answer_again(&self, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
+    /// The answer this request's key was given before (L7); one that is still in line waits at least as long as this one would.
+    fn answer_again(&mut self, turn: &Turn<'_>, request: &Acquire) -> Result<Option<Acquired>, Refusal> {
         let Some((used, of)) = self.keys.find(request) else { return Ok(None) };
         let (answer, is_same) = match used {
             KeyUse::Waiting(waiter) => {
@@ -54,6 +54,9 @@ impl Ledger {
         };
         if of != fingerprint(request) || !is_same {
             return Err(Refusal::KeyReused);
+        }
+        if let KeyUse::Waiting(waiter) = used {
+            self.queue.wait_until(waiter, turn.now().plus_ms(request.wait_ms.unwrap_or(0)));
         }
         Ok(answer)
     }

@@ -81,6 +81,14 @@ impl Queue {
         id
     }
 
+    /// Moves the deadline of a wait, never nearer: whoever asked first may still be there. Its entry in the queue of deadlines
+    /// is too early then, and is moved on when it fires.
+    pub(crate) fn wait_until(&mut self, id: WaiterId, deadline: Timestamp) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            waiter.deadline = waiter.deadline.max(deadline);
+        }
+    }
+
     fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
         self.wanted.remove(waiter.resources(), waiter.mode(), id.0);

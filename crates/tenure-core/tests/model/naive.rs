@@ -156,7 +156,7 @@ impl Naive {
         Answer::Queued(self.last_waiter)
     }
 
-    fn answer_again(&self, want: &Want) -> Option<Answer> {
+    fn answer_again(&mut self, want: &Want) -> Option<Answer> {
         want.key.as_ref()?;
         let is_same = |other: &Want| {
             (&other.resources, other.mode, other.ttl, other.grace, other.within)
@@ -170,8 +170,12 @@ impl Naive {
             };
             return Some(if is_same(&keyed.want) { answer } else { Answer::KeyReused });
         }
-        let waiter = self.waiters.iter().find(|w| named(&w.want))?;
-        Some(if is_same(&waiter.want) { Answer::Queued(waiter.id) } else { Answer::KeyReused })
+        let waiter = self.waiters.iter_mut().find(|w| named(&w.want))?;
+        if !is_same(&waiter.want) {
+            return Some(Answer::KeyReused);
+        }
+        waiter.deadline = waiter.deadline.max(self.now + want.wait.unwrap_or(0));
+        Some(Answer::Queued(waiter.id))
     }
 
     fn chain(&self, want: &Want) -> Result<Vec<u64>, Answer> {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tenure_core::change::Batch;
 use tenure_core::command::Tick;
 use tenure_core::{Ledger, Timestamp, Turn};
-use tenure_store::Store;
+use tenure_store::{CommitError, Store};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::batch::Sealed;
@@ -177,7 +177,8 @@ impl Desk {
                 continue;
             }
             if state.is_closed && state.decider.is_clean() {
-                return Ok(());
+                drop(state);
+                return self.verify();
             }
             match until.and_then(|moment| state.decider.time.until(moment)) {
                 Some(Duration::ZERO) => state.decider.turn(|ledger, turn, _| ledger.apply(turn, Tick)),
@@ -243,6 +244,12 @@ impl Desk {
         let mut store = self.store.lock().map_err(|_| Failure::Panic)?;
         let store = store.as_mut().ok_or(Failure::Panic)?;
         Ok(store.commit(batch)?)
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        let store = self.store.lock().map_err(|_| Failure::Panic)?;
+        let store = store.as_ref().ok_or(Failure::Panic)?;
+        Ok(store.verify().map_err(CommitError::from)?)
     }
 
     fn call_if_needed(&self, mut state: MutexGuard<'_, State>) {

@@ -1,24 +1,48 @@
 //! Owns cutting a client that does not read: a write that makes no progress for too long fails.
 
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::Sleep;
 
+use super::peer::Peer;
+
 /// A stream whose writes may not stand still for longer than a while.
-pub(super) struct Watched<T> {
-    inner: T,
+pub(super) struct Watched {
+    reads: OwnedReadHalf,
+    peer: Peer,
     stall_max: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Watched<T> {
-    pub(super) fn new(inner: T, stall_max: Duration) -> Watched<T> {
-        Watched { inner, stall_max, stalled: None }
+impl Watched {
+    pub(super) fn new(stream: TcpStream, stall_max: Duration) -> Watched {
+        let (reads, peer) = Peer::new(stream);
+        Watched { reads, peer, stall_max, stalled: None }
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        self.peer.clone()
+    }
+
+    /// Writes as soon as there is room.
+    fn write(&self, cx: &mut Context<'_>, write: impl Fn(&TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
+        let socket = self.peer.socket();
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            match write(socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
     }
 
     /// Lets progress through, and looks at the timer where there is none.
@@ -35,15 +59,15 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        Pin::new(&mut self.reads).poll_read(cx, buf)
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.inner).poll_write(cx, buf);
+        let progress = self.write(cx, |socket| socket.try_write(buf));
         self.judge(cx, progress)
     }
 
@@ -52,21 +76,24 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        let progress = self.write(cx, |socket| socket.try_write_vectored(bufs));
         self.judge(cx, progress)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, progress)
+    /// The system sends what it has been given.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, progress)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match SockRef::from(self.peer.socket()).shutdown(Shutdown::Write) {
+            // The client was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            shut => Poll::Ready(shut),
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! What a connection may cost: size, time, number; and TLS.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -166,20 +165,7 @@ async fn requests_of_one_connection_are_answered_in_order() {
 
 #[tokio::test]
 async fn with_a_certificate_connections_are_encrypted() {
-    let dir = tempfile::tempdir().unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = Some(load_tls(&certificate, &key).expect("a certificate"));
-    let server = Server::with(Config { tls, ..Config::default() }).await;
-
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let client = client.with_root_certificates(roots).with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    let (server, connector) = Server::encrypted().await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut stream = connector.connect("localhost".try_into().unwrap(), stream).await.expect("a handshake");
     let body = json!({ "resource": "job:1", "holder": "a" });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure_core::Timestamp;
 use tenure_core::command::{Count, Counts};
+use tenure_server::config::load_tls;
 use tenure_server::engine::clock::ManualClock;
 use tenure_server::{Config, Engine, ServeError};
 use tenure_store::Memory;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
 
 /// 2026-11-15 12:00 UTC.
 pub(crate) const START: Timestamp = Timestamp::from_unix_ms(1_794_744_000_000);
@@ -36,6 +38,22 @@ impl Server {
 
     pub(crate) async fn with(config: Config) -> Server {
         Server::on(Memory::new(), START, config).await
+    }
+
+    /// One with a certificate, and who trusts it.
+    pub(crate) async fn encrypted() -> (Server, TlsConnector) {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let tls = Some(load_tls(&certificate, &key).expect("a certificate"));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+        (Server::with(Config { tls, ..Config::default() }).await, TlsConnector::from(Arc::new(client)))
     }
 
     pub(crate) async fn on(memory: Memory, now: Timestamp, config: Config) -> Server {

@@ -8,6 +8,7 @@ mod closed;
 mod conductor;
 mod events;
 mod fleet;
+mod gone;
 mod harness;
 mod leases;
 mod listing;

@@ -1,6 +1,7 @@
 //! Owns how a database file is opened, versioned and complained about.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,6 +91,9 @@ pub(crate) fn explain(path: &Path, why: rusqlite::Error) -> Error {
     match why.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full { path },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Error::Denied { doing: "write", path },
+        Some(ErrorCode::CannotOpen) if !path.exists() => {
+            Error::Io { doing: "open", path, source: io::ErrorKind::NotFound.into() }
+        }
         Some(ErrorCode::CannotOpen) => Error::Denied { doing: "open", path },
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Corrupt { path, detail },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { path },

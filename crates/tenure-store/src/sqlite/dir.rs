@@ -4,7 +4,7 @@
 //! id in the file is only there to be named in the refusal.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::Error;
@@ -49,6 +49,58 @@ impl DataDir {
     pub(crate) fn tables(&self) -> PathBuf {
         self.dir.join(TABLES)
     }
+
+    /// The databases, as they are now.
+    pub(crate) fn files(&self) -> Result<Files, Error> {
+        let id = |path: PathBuf| match id_of(&path) {
+            Ok(id) => Ok((path, id)),
+            Err(why) => Err(Error::io("look at", path, why)),
+        };
+        Ok(Files([id(self.journal())?, id(self.tables())?]))
+    }
+}
+
+/// The databases that were opened. A file that is removed lives on for who has it open, and takes commits that nobody will find.
+#[derive(Debug, Clone)]
+pub(crate) struct Files([(PathBuf, FileId); 2]);
+
+impl Files {
+    /// Whether they are still those that the next start would open.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.0.iter().find(|(path, id)| is_other(path, *id)) {
+            Some((path, _)) => Err(Error::Removed { path: path.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What to say of a failure: that a file was removed explains all others.
+    pub(crate) fn explain(&self, why: Error) -> Error {
+        self.check().err().unwrap_or(why)
+    }
+}
+
+/// A disk that does not answer is not a file that is gone: commits tell.
+fn is_other(path: &Path, id: FileId) -> bool {
+    match id_of(path) {
+        Ok(found) => found != id,
+        Err(why) => matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+    }
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn id_of(path: &Path) -> io::Result<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Where files have no such numbers, only their absence is seen.
+#[cfg(not(unix))]
+fn id_of(path: &Path) -> io::Result<FileId> {
+    fs::metadata(path).map(|_| FileId::default())
 }
 
 impl Drop for DataDir {
@@ -64,7 +116,7 @@ fn read_pid(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-fn write_pid(file: &mut File) -> std::io::Result<()> {
+fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.seek(SeekFrom::Start(0))?;
     writeln!(file, "{}", std::process::id())

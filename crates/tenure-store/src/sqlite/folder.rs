@@ -7,6 +7,7 @@
 use std::sync::{Arc, RwLock};
 
 use super::codec::Logged;
+use super::dir::Files;
 use super::journal::Journal;
 use super::retain::{self, Retain};
 use super::tables::Tables;
@@ -26,6 +27,7 @@ const RETRY_TURNS: u32 = 4;
 pub(super) struct Folder {
     pub(super) tables: Tables,
     pub(super) journal: Arc<Journal>,
+    pub(super) files: Files,
     pub(super) tail: Arc<Tail>,
     pub(super) retain: Retain,
     /// Readers of the tables hold it shared.
@@ -50,6 +52,11 @@ impl Folder {
             let work = self.tail.wait_for_work();
             if work == Work::Stop {
                 return self.finish();
+            }
+            if let Err(why) = self.files.check() {
+                tracing::error!(error = %why, "the next commit fails");
+                // The last thing this thread says, so it stands: every commit and every flush meets it.
+                return self.tail.set_error(Some(why));
             }
             if self.turns.is_broken || self.is_resting() {
                 continue;
@@ -192,6 +199,7 @@ mod tests {
     use tenure_core::change::{Batch, Head};
 
     use super::super::codec::Row;
+    use super::super::dir::DataDir;
     use super::super::tail::{FOLD_WAIT, Progress};
     use super::*;
 
@@ -199,6 +207,7 @@ mod tests {
         Folder {
             tables: Tables::open(&dir.join("tables.db")).expect("tables"),
             journal: Arc::new(Journal::open(&dir.join("journal.db")).expect("a journal")),
+            files: DataDir::lock(dir).and_then(|dir| dir.files()).expect("files"),
             tail: Arc::new(Tail::new(Progress::default(), 1_000, true)),
             retain: Retain::default(),
             readers: Arc::default(),
@@ -214,7 +223,7 @@ mod tests {
         for seq in 1..=2 {
             let batch = Batch { head: Head { seq, ..Head::default() }, ..Batch::default() };
             let logged = Logged::encode(Arc::new(batch), &mut Row::default()).expect("encodes");
-            folder.tail.push(Arc::new(logged));
+            folder.tail.push(Arc::new(logged)).expect("its file is there");
             let after_a_turn = |_| {
                 folder.turn(Work::Fold).expect("folds");
                 let progress = folder.tail.progress();

@@ -13,7 +13,8 @@
 //!   tables do not.
 //! - the machine dies: nothing that was committed. The journal was synced by the commit. The tables may fall back to an
 //!   earlier position, but not before their last finished checkpoint, and the journal has everything after that.
-//! - `tables.db` or `journal.db` is lost or replaced: the store does not open ([`Error::OutOfStep`]).
+//! - `tables.db` or `journal.db` is lost or replaced: the store does not open ([`Error::OutOfStep`]). While a server runs the
+//!   folder looks four times a second; from then on every commit fails ([`Error::Removed`]).
 //!
 //! Does not promise anything about a disk that says it has synced and has not.
 
@@ -46,7 +47,7 @@ pub use retain::Retain;
 
 use codec::{Logged, Row};
 use db::Db;
-use dir::DataDir;
+use dir::{DataDir, Files};
 use folder::{Folder, Turns, read_chunk};
 use journal::{Extent, Journal};
 use pool::Pool;
@@ -78,6 +79,7 @@ impl Default for Options {
 /// A store in a data directory.
 pub struct Sqlite {
     journal: Arc<Journal>,
+    files: Files,
     tail: Arc<Tail>,
     reader: Arc<SqliteReader>,
     folder: Option<JoinHandle<()>>,
@@ -103,6 +105,7 @@ impl Sqlite {
         let tables_path = dir.tables();
         let journal = Arc::new(Journal::open(&dir.journal())?);
         let mut tables = Tables::open(&tables_path)?;
+        let files = dir.files()?;
         let is_restored = backup::adopt(&tables.db, &journal)?;
         let (first_seq, head) = check_step(journal.extent()?, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
@@ -119,6 +122,7 @@ impl Sqlite {
         let folder = Folder {
             tables,
             journal: Arc::clone(&journal),
+            files: files.clone(),
             tail: Arc::clone(&tail),
             retain: options.retain,
             readers,
@@ -128,6 +132,7 @@ impl Sqlite {
         Ok(Sqlite {
             epoch: journal.epoch()?,
             journal,
+            files,
             tail,
             reader: Arc::new(reader),
             folder: Some(spawned.map_err(|why| Error::io("start the folder of", &tables_path, why))?),
@@ -151,11 +156,11 @@ impl Sqlite {
         let logged = Logged::encode(Arc::clone(batch), &mut self.row)?;
         let trim = self.trim.due(self.checkpointed_seq);
         self.is_poisoned = true;
-        self.journal.append(batch.head, &self.row, trim)?;
+        self.journal.append(batch.head, &self.row, trim).map_err(|why| self.files.explain(why))?;
+        self.checkpointed_seq = self.tail.push(Arc::new(logged))?;
         self.is_poisoned = false;
         self.trim.appended(self.row.bytes(), trim);
         self.head = batch.head;
-        self.checkpointed_seq = self.tail.push(Arc::new(logged));
         Ok(())
     }
 }
@@ -191,6 +196,10 @@ impl Store for Sqlite {
             return Err(Error::Sequence { expected, got: batch.head.seq }.into());
         }
         Ok(self.append(batch)?)
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        self.files.check()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

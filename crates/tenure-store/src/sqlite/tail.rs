@@ -102,9 +102,12 @@ impl Tail {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a committed batch; says up to where the journal may be trimmed.
-    pub(super) fn push(&self, logged: Arc<Logged>) -> u64 {
+    /// Takes a committed batch; says up to where the journal may be trimmed. Fails if the batch is in a file that is gone.
+    pub(super) fn push(&self, logged: Arc<Logged>) -> Result<u64, Error> {
         let mut state = self.lock();
+        if let Some(Error::Removed { path }) = state.error.as_deref() {
+            return Err(Error::Removed { path: path.clone() });
+        }
         let weight_added = weight(&logged);
         let was_enough = state.unfolded >= FOLD_CHANGES;
         state.unfolded += weight_added;
@@ -118,7 +121,7 @@ impl Tail {
         if !was_enough && state.unfolded >= FOLD_CHANGES && self.is_folding {
             self.work.notify_one();
         }
-        state.progress.checkpointed_seq
+        Ok(state.progress.checkpointed_seq)
     }
 
     pub(super) fn progress(&self) -> Progress {

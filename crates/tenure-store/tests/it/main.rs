@@ -13,3 +13,4 @@ mod crash;
 mod disk;
 mod files;
 mod model;
+mod removed;

@@ -1,7 +1,7 @@
 use tenure_core::change::Change;
 use tenure_core::command::Command;
 use tenure_core::{Ledger, Turn};
-use tenure_store::Fault;
+use tenure_store::{Error, Fault, Options, Sqlite};
 
 use super::super::desk::LONE_BATCHES;
 use super::super::{Failure, Found, RENEWALS_KEPT_MS_MAX, Unavailable, WAITING_MAX};
@@ -330,4 +330,39 @@ async fn the_engine_ends_when_its_last_handle_is_gone() {
     drop(bench);
     let ended = tokio::time::timeout(PATIENCE, state.wait_for(|state| !matches!(state, super::super::State::Running)));
     assert!(matches!(ended.await.expect("it ends").as_deref(), Ok(super::super::State::Stopped)));
+}
+
+/// An engine whose files were removed under it.
+fn without_files() -> Engine {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Sqlite::open(dir.path(), Options::default()).expect("a store");
+    let engine = Engine::open(Box::new(store), Arc::new(ManualClock::at(START))).expect("an engine");
+    dir.close().expect("removed");
+    engine
+}
+
+async fn says_removed(engine: &Engine) {
+    let end = tokio::time::timeout(PATIENCE, engine.finished()).await.expect("it ends").expect_err("no orderly end");
+    let Failure::Commit(CommitError::Failed(Error::Removed { .. })) = &*end else { panic!("{end}") };
+}
+
+#[tokio::test]
+async fn a_data_directory_that_was_removed_ends_the_engine() {
+    let engine = without_files();
+    let asking = async {
+        // The store looks for its files four times a second.
+        let mut number = 0;
+        while engine.acquire(acquire("a", &format!("job:{number}"))).await.is_ok() {
+            number += 1;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("grants end");
+    says_removed(&engine).await;
+}
+
+#[tokio::test]
+async fn an_end_after_the_data_directory_was_removed_is_no_orderly_one() {
+    let engine = without_files();
+    engine.stop();
+    says_removed(&engine).await;
 }

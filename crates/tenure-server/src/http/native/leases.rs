@@ -22,6 +22,7 @@ use crate::http::error::Problem;
 use crate::http::payload::Payload;
 use crate::http::reply::{self, At};
 use crate::http::status::ProblemBody;
+use crate::serve::peer;
 
 /// Takes resources, all or none; waits in line for them if asked to.
 #[utoipa::path(post, path = "/v1/leases", tag = "leases",
@@ -38,10 +39,11 @@ pub(crate) fn acquire(
     let command = requested(&caller, key, &payload);
     async move {
         let command = command?;
-        let taken = match command.wait_ms {
-            None => app.engine().acquire(command).await,
+        // A key may join a wait that is under way.
+        let taken = match (command.wait_ms, &command.key) {
+            (None, None) => app.engine().acquire(command).await,
             // In a box of its own, because every acquire would carry the room for it.
-            Some(_) => Box::pin(take_in_line(&app, command)).await,
+            _ => Box::pin(take_in_line(&app, command)).await,
         };
         match taken? {
             // Not the time of the decision: on a slow disk that is long ago, and the holder counts from here.
@@ -59,11 +61,12 @@ fn requested(caller: &Caller, key: Option<Box<str>>, payload: &Payload) -> Resul
     Ok(Acquire { heeds_lists: !caller.is_trusted(), ..request.command(holder, key)? })
 }
 
-/// A wait ends when the server stops; everything else is answered sooner than that.
+/// A wait ends when the server stops, and when the client has gone; everything else is answered sooner than that.
 async fn take_in_line(app: &App, command: Acquire) -> Result<Result<Grant, Refusal>, Unavailable> {
     tokio::select! {
         answer = app.engine().acquire(command) => answer,
         () = app.closing() => Err(Unavailable::Stopped),
+        () = peer::gone() => Err(Unavailable::Stopped),
     }
 }
 

@@ -20,6 +20,7 @@ use super::model;
 use crate::engine::{Ended, Found, Released, Unavailable};
 use crate::http::reply;
 use crate::http::sight;
+use crate::serve::peer;
 
 /// How long a lease lasts if nobody says.
 const DURATION_S_DEFAULT: u64 = 300;
@@ -53,6 +54,7 @@ async fn take(door: &Door, ask: AcquireScope) -> Result<Lease, No> {
         let granted = tokio::select! {
             granted = engine.acquire(acquire) => granted?,
             () = door.app.closing() => return Err(Unavailable::Stopped.into()),
+            () = peer::gone() => return Err(Unavailable::Stopped.into()),
         };
         return Ok(granted?.lease);
     }
