@@ -164,21 +164,25 @@ impl Client {
     ///
     /// The request carries an idempotency key, so that a try whose answer was lost does not take the lease twice. If
     /// this future is dropped before it resolves, a wait ends at once; a grant that was under way lapses after its ttl.
+    /// A key of one's own ([`Acquire::idempotency_key`]) gets the same lease again while it is active: see [`Lease`].
     ///
     /// # Errors
     /// [`crate::Refusal::Held`] names who has it; [`crate::Refusal::WaitTimedOut`] who still had it when the wait ran out.
     pub async fn acquire(&self, request: Acquire) -> Result<Lease, Error> {
         // Before the lease exists: without a heartbeat it would lapse.
         let heart = self.heart()?;
+        let keyed = request.key.is_some();
         let mut sent_at = self.now();
         let mut info = self.acquire_without_heartbeat(request).await?;
         let mut beat = pace(info.ttl_ms, self.url())?;
         // The ttl runs from the grant, and all that is certain about the grant is that it came after the request was
-        // sent. After a wait or a retry that is too long ago to build on, so the lease is renewed once.
-        if self.now().since(sent_at) > beat.interval() {
+        // sent. After a wait or a retry that is too long ago to build on, so the lease is renewed once. And a key that was
+        // used before gets the old grant, which may be about to run out.
+        if self.now().since(sent_at) > beat.interval() || keyed && !is_new(&info) {
             sent_at = self.now();
             let renewal = self.renew(info.id, None).await?;
             beat = pace(renewal.ttl_ms, self.url())?;
+            info.ttl_ms = renewal.ttl_ms;
             info.expires_at = renewal.expires_at.or(info.expires_at);
         }
         let pulse = Arc::new(Pulse::new(info.id, sent_at.plus(beat.trusted_for())));
@@ -495,6 +499,11 @@ fn pace(ttl_ms: u64, url: &str) -> Result<Beat, Error> {
         source: Some(error.into()),
     })?;
     Ok(Beat::new(ttl))
+}
+
+/// Whether the answer to an acquire tells of a grant that was made for it. Both times are the server's.
+fn is_new(info: &LeaseInfo) -> bool {
+    info.acquired_at.is_some() && info.acquired_at == info.server_time
 }
 
 /// A lease that the server shows as ended where a living one was asked for: the answer to a retried acquire, or to the

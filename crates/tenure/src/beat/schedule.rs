@@ -59,18 +59,35 @@ pub(crate) struct Batch {
 }
 
 struct Entry {
-    pulse: Arc<Pulse>,
+    /// One for each guard: who acquires twice under one key has two guards of one lease.
+    pulses: Vec<Arc<Pulse>>,
     beat: Beat,
+    /// When the last accepted request was sent.
+    accepted: Moment,
     due: Moment,
     in_flight: bool,
     failures: u32,
 }
 
 impl Entry {
+    fn trusted_until(&self) -> Moment {
+        self.accepted.plus(self.beat.trusted_for())
+    }
+
     /// When this lease next needs attention.
     fn next(&self) -> Moment {
-        let trusted_until = self.pulse.trusted_until();
+        let trusted_until = self.trusted_until();
         if self.in_flight { trusted_until } else { self.due.min(trusted_until) }
+    }
+
+    /// Takes in that a request which was sent at `sent_at` was accepted.
+    fn accept(&mut self, start: Moment, beat: Beat, sent_at: Moment) {
+        self.beat = beat;
+        self.accepted = sent_at;
+        self.due = due(start, beat, sent_at);
+        self.in_flight = false;
+        self.failures = 0;
+        self.pulses.iter().for_each(|pulse| pulse.trust_until(self.trusted_until()));
     }
 
     fn retry_after(&self, asked: Option<Duration>, jitter: f64) -> Duration {
@@ -109,22 +126,37 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Keeps a lease alive whose last accepted request was sent at `sent_at`. Gives back when it needs attention.
-    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) -> Moment {
+    /// Keeps a lease alive whose last accepted request was sent at `sent_at`, for one guard more if others have it already.
+    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
         let id = pulse.id();
         let start = *self.start.get_or_insert(sent_at);
-        let entry = Entry { pulse, beat, due: due(start, beat, sent_at), in_flight: false, failures: 0 };
-        let next = entry.next();
-        self.agenda.insert((next, id));
-        self.entries.insert(id, entry);
-        next
+        let new = || Entry { pulses: Vec::new(), beat, accepted: sent_at, due: sent_at, in_flight: false, failures: 0 };
+        self.entries.entry(id).or_insert_with(new);
+        self.update(id, |entry| {
+            entry.pulses.push(pulse);
+            entry.accept(start, beat, sent_at);
+        });
     }
 
-    /// Lets a lease be.
-    pub(crate) fn forget(&mut self, id: LeaseId) {
-        if let Some(entry) = self.entries.remove(&id) {
-            self.agenda.remove(&(entry.next(), id));
+    /// Lets a lease be, as far as this guard is concerned.
+    pub(crate) fn forget(&mut self, pulse: &Arc<Pulse>) {
+        let Some(entry) = self.entries.get_mut(&pulse.id()) else { return };
+        entry.pulses.retain(|kept| !Arc::ptr_eq(kept, pulse));
+        if entry.pulses.is_empty() {
+            self.remove(pulse.id());
         }
+    }
+
+    /// Whoever has this guard releases the lease: the other guards of it have lost it.
+    pub(crate) fn release(&mut self, pulse: &Arc<Pulse>) {
+        self.forget(pulse);
+        self.lose(pulse.id(), Loss::Released);
+    }
+
+    fn remove(&mut self, id: LeaseId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.agenda.remove(&(entry.next(), id));
+        Some(entry)
     }
 
     /// When to look again.
@@ -136,18 +168,17 @@ impl Schedule {
     pub(crate) fn lapse(&mut self, now: Moment) {
         let over: Vec<LeaseId> = self.agenda.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
         for id in over {
-            if self.entries.get(&id).is_some_and(|entry| entry.pulse.trusted_until() <= now) {
+            if self.entries.get(&id).is_some_and(|entry| entry.trusted_until() <= now) {
                 self.lose(id, Loss::OutOfTouch);
             }
         }
     }
 
-    fn lose(&mut self, id: LeaseId, loss: Loss) {
-        if let Some(entry) = self.entries.get(&id) {
-            entry.pulse.lose(loss);
-            self.lost.push(Arc::clone(&entry.pulse));
-        }
-        self.forget(id);
+    /// Tells every guard of a lease that it is lost, and lets it be.
+    pub(crate) fn lose(&mut self, id: LeaseId, loss: Loss) {
+        let Some(entry) = self.remove(id) else { return };
+        entry.pulses.iter().for_each(|pulse| pulse.lose(loss.clone()));
+        self.lost.extend(entry.pulses);
     }
 
     /// What was lost since this was asked last; [`Pulse::tell`] is still to be called.
@@ -181,13 +212,7 @@ impl Schedule {
         let start = self.start.unwrap_or(sent_at);
         match answer {
             Answer::Lost(loss) => self.lose(id, loss),
-            Answer::Renewed(ttl) => self.update(id, |entry| {
-                entry.beat = Beat::new(ttl);
-                entry.pulse.trust_until(sent_at.plus(entry.beat.trusted_for()));
-                entry.due = due(start, entry.beat, sent_at);
-                entry.in_flight = false;
-                entry.failures = 0;
-            }),
+            Answer::Renewed(ttl) => self.update(id, |entry| entry.accept(start, Beat::new(ttl), sent_at)),
         }
     }
 
@@ -203,7 +228,7 @@ impl Schedule {
             entry.failures = entry.failures.saturating_add(1);
             entry.due = now.plus(entry.retry_after(asked, jitter));
             entry.in_flight = false;
-            entry.pulse.put_at_risk();
+            entry.pulses.iter().for_each(|pulse| pulse.put_at_risk());
         });
     }
 
@@ -219,9 +244,9 @@ impl Schedule {
 impl Drop for Schedule {
     /// Nobody keeps them alive any more, whatever the reason: a guard that still lives must know.
     fn drop(&mut self) {
-        for entry in self.entries.values() {
-            entry.pulse.lose(Loss::HeartbeatStopped);
-            entry.pulse.tell();
+        for pulse in self.entries.values().flat_map(|entry| &entry.pulses) {
+            pulse.lose(Loss::HeartbeatStopped);
+            pulse.tell();
         }
     }
 }

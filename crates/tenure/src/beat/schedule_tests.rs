@@ -156,8 +156,8 @@ fn leases_that_were_taken_at_any_time_are_renewed_by_one_request_per_beat() {
 fn a_beat_is_never_later_than_an_interval_after_the_last_accepted_request() {
     for sent_ms in (0..40_000).step_by(7) {
         let mut schedule = Schedule::default();
-        keep(&mut schedule, 1, 30_000, 5);
-        schedule.forget(id(1));
+        let first = keep(&mut schedule, 1, 30_000, 5);
+        schedule.forget(&first);
         keep(&mut schedule, 2, 30_000, sent_ms);
         let after = schedule.next().unwrap().as_millis() - sent_ms;
         assert!((2_500..=10_000).contains(&after), "{after} ms after {sent_ms}");
@@ -196,7 +196,7 @@ fn a_request_gets_the_interval_of_its_shortest_lease_to_be_answered() {
 fn a_forgotten_lease_is_not_renewed_and_not_lost() {
     let (mut schedule, pulse) = one();
     due(&mut schedule, 10_000);
-    schedule.forget(id(1));
+    schedule.forget(&pulse);
     schedule.answered(at(10_001), at(10_000), id(1), Answer::Lost(Loss::Disowned));
     schedule.lapse(at(60_000));
     assert_eq!((schedule.next(), pulse.loss()), (None, None));
@@ -207,4 +207,61 @@ fn when_nobody_beats_any_more_every_guard_is_told() {
     let (schedule, pulse) = one();
     drop(schedule);
     assert_eq!(pulse.loss(), Some(&Loss::HeartbeatStopped));
+}
+
+/// Two guards of one lease of 30 s, the second taken 2 s after the first.
+fn two() -> (Schedule, Arc<Pulse>, Arc<Pulse>) {
+    let (mut schedule, first) = one();
+    let second = keep(&mut schedule, 1, 30_000, 2_000);
+    (schedule, first, second)
+}
+
+#[test]
+fn every_guard_of_a_lease_is_renewed_by_one_beat_and_hears_of_its_loss() {
+    let (mut schedule, first, second) = two();
+    assert_eq!(due(&mut schedule, 10_000), [[id(1)]]);
+    schedule.unanswered(at(10_010), id(1), None, 0.5);
+    assert_eq!([&first, &second].map(|pulse| pulse.state(at(10_010))), [State::AtRisk; 2]);
+    schedule.answered(at(11_001), at(11_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!([&first, &second].map(|pulse| pulse.trusted_until()), [at(39_500); 2]);
+    schedule.lapse(at(39_500));
+    assert_eq!([&first, &second].map(|pulse| pulse.loss()), [Some(&Loss::OutOfTouch); 2]);
+    assert_eq!((schedule.take_lost().len(), schedule.next()), (2, None));
+}
+
+#[test]
+fn a_second_guard_leaves_nothing_of_the_first_on_the_agenda() {
+    let (mut schedule, first, second) = two();
+    schedule.answered(at(2_001), at(2_000), id(1), Answer::Renewed(ttl(60_000)));
+    due(&mut schedule, 20_000);
+    assert!(schedule.next().is_some_and(|next| next > at(20_000)), "nothing is due while it is in flight");
+    schedule.forget(&first);
+    schedule.forget(&second);
+    assert_eq!(schedule.next(), None);
+}
+
+#[test]
+fn a_guard_that_is_dropped_takes_no_heartbeat_from_the_other() {
+    let (mut schedule, first, second) = two();
+    schedule.forget(&second);
+    assert_eq!(due(&mut schedule, 10_000), [[id(1)]]);
+    schedule.lapse(at(60_000));
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::OutOfTouch), None));
+}
+
+#[test]
+fn a_guard_that_releases_the_lease_tells_the_others() {
+    let (mut schedule, first, second) = two();
+    schedule.release(&second);
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::Released), None));
+    assert_eq!((schedule.take_lost().len(), schedule.next()), (1, None));
+}
+
+#[test]
+fn the_release_of_a_guard_that_was_lost_before_is_told_to_one_that_was_taken_since() {
+    let (mut schedule, first) = one();
+    schedule.lapse(at(28_500));
+    let second = keep(&mut schedule, 1, 30_000, 28_600);
+    schedule.release(&first);
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::OutOfTouch), Some(&Loss::Released)));
 }

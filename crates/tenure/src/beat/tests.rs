@@ -175,7 +175,7 @@ fn a_forgotten_lease_costs_no_more_requests() {
         let rig = Rig::start([Reply::Renew]);
         let pulse = rig.keep(1);
         rig.pass(15).await;
-        rig.heart.forget(pulse.id());
+        rig.heart.forget(&pulse);
         rig.pass(3_600).await;
         assert_eq!((rig.requests(), pulse.loss()), (vec![1], None));
     });

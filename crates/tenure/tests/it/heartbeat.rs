@@ -58,6 +58,25 @@ async fn releasing_gives_it_back_at_once() {
 }
 
 #[tokio::test]
+async fn every_guard_of_one_lease_hears_that_it_is_over() {
+    let fake = Fake::start();
+    let client = fake.client();
+    fake.always(RENEW, renew_all(900)).always(ACQUIRE, |_| Reply::Json(201, grant(1, 900)));
+    let keyed = || client.acquire(Acquire::one("x:a").idempotency_key("k"));
+    let (first, second, third) = (keyed().await.unwrap(), keyed().await.unwrap(), keyed().await.unwrap());
+    drop(third);
+    let seen = fake.seen(RENEW).len();
+    fake.wait_for(RENEW, seen + 3);
+    assert_eq!((first.state(), second.state()), (State::Held, State::Held), "one that is dropped takes nothing along");
+
+    let mut released = grant(1, 900);
+    released["status"] = json!("released");
+    fake.once(RELEASE, Reply::Json(200, released));
+    second.release().await.unwrap();
+    assert_eq!(lost(&first).await, Loss::Released);
+}
+
+#[tokio::test]
 async fn a_revoked_lease_is_lost_with_the_reason_and_its_late_release_is_told() {
     let fake = Fake::start();
     let ended = json!({ "id": "lease-1-1", "outcome": "lost", "reason": "revoked", "note": "maintenance",
