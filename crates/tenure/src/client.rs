@@ -234,20 +234,45 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
-        self.give_back(id).await
+        let answer = self.persist_unread(self.release_call(id)).await?;
+        self.released(&answer)
     }
 
-    /// The answer as far as it is wanted: reading a lease that nobody looks at costs more than all else that is done here.
-    pub(crate) async fn give_back<T: DeserializeOwned>(&self, id: LeaseId) -> Result<T, Error> {
+    /// As [`Client::release`], for a guard. Its connections may have died without a word while the work ran. So one try gets
+    /// half of the patience, and the next has a new connection; all of it takes no longer than the patience.
+    pub(crate) async fn give_back(&self, id: LeaseId) -> Result<(), Error> {
+        let (start, patience) = (self.now(), self.shared.patience);
+        let mut pause = Pause::new(patience);
+        let mut call = self.release_call(id);
+        let mut transport = Arc::clone(&self.transport);
+        loop {
+            if !patience.is_zero() {
+                let left = patience.saturating_sub(self.now().since(start));
+                call.timeout = self.shared.timeout.min(patience / 2).min(left);
+            }
+            match transport.send(&call).await {
+                // Reading a lease that nobody looks at costs more than all else that is done here.
+                Ok(answer) => return self.released::<serde::de::IgnoredAny>(&answer).map(drop),
+                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+            }
+            transport = Arc::new(Transport::new(&self.shared.address)?);
+        }
+    }
+
+    fn release_call(&self, id: LeaseId) -> Call {
+        self.call(Method::DELETE, format!("/v1/leases/{id}"))
+    }
+
+    /// The answer to a release, as far as it is wanted.
+    fn released<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Error> {
         #[derive(Deserialize)]
         struct Became {
             status: Status,
         }
-        let answer = self.persist_unread(self.call(Method::DELETE, format!("/v1/leases/{id}"))).await?;
         let transport = &self.transport;
-        match transport.read::<Became>(&answer)?.status {
-            Status::Released | Status::Active => transport.read(&answer),
-            Status::Expired | Status::Revoked => Err(over(&transport.read(&answer)?)),
+        match transport.read::<Became>(answer)?.status {
+            Status::Released | Status::Active => transport.read(answer),
+            Status::Expired | Status::Revoked => Err(over(&transport.read(answer)?)),
         }
     }
 
@@ -461,7 +486,7 @@ impl Client {
             return Ok(Arc::clone(heart));
         }
         // Connections belong to the runtime that made them, so the heartbeat has its own.
-        let transport = Transport::new(&self.shared.address)?;
+        let transport = Transport::for_heartbeat(&self.shared.address)?;
         let started =
             Heart::start(transport).map_err(|error| setup("the heartbeat thread cannot be started", error))?;
         Ok(Arc::clone(heart.insert(Arc::new(started))))

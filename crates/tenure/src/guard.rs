@@ -155,7 +155,7 @@ impl Lease {
         // Stop first: a renewal that overtakes the release would only be told that the lease is over.
         // Whoever works under another guard of this lease has to stop, too.
         self.heart.release(&self.pulse);
-        self.client.give_back::<serde::de::IgnoredAny>(self.info.id).await.map(drop)
+        self.client.give_back(self.info.id).await
     }
 }
 

@@ -2,7 +2,8 @@
 //! every call.
 //!
 //! ```text
-//!            due (by sent + ttl/3)     no answer: again after a jittered while, at risk
+//!                           ┌──┐ no answer yet: sent again, at risk
+//!            due (by sent + ttl/3) │   it failed: again after a jittered while, at risk
 //!   held ───────────────► in flight ─────────────────────────────────► held, at risk ──┐
 //!    ▲                      │    │                                         ▲   │       │
 //!    └──── accepted ◄───────┘    └── the server says it is over ─► lost    └───┘       │
@@ -11,7 +12,8 @@
 //!
 //! 1. Trust is counted from the moment the accepted request was *sent*; a slow answer does not lengthen it.
 //! 2. Lost is final: whatever is answered later changes nothing.
-//! 3. A lease is in at most one request at a time.
+//! 3. A request that is not answered soon is not given up: the lease is sent once more, on another connection, and the
+//!    first answer counts. An answer that was overtaken by one to a later request can only shorten trust.
 //! 4. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
 //!    interval after the first lease of all, or earlier by so little that those which come there travel along.
 
@@ -55,6 +57,8 @@ pub(crate) enum Answer {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) ids: Vec<LeaseId>,
+    /// Tells the requests for one lease apart.
+    pub(crate) flight: u64,
     pub(crate) timeout: Duration,
 }
 
@@ -64,8 +68,10 @@ struct Entry {
     beat: Beat,
     /// When the last accepted request was sent.
     accepted: Moment,
+    /// When it is sent, or sent again.
     due: Moment,
-    in_flight: bool,
+    /// The last request, while its answer is awaited.
+    in_flight: Option<u64>,
     failures: u32,
 }
 
@@ -76,16 +82,36 @@ impl Entry {
 
     /// When this lease next needs attention.
     fn next(&self) -> Moment {
-        let trusted_until = self.trusted_until();
-        if self.in_flight { trusted_until } else { self.due.min(trusted_until) }
+        self.due.min(self.trusted_until())
+    }
+
+    /// What is on its way is not sent again early.
+    fn is_due(&self, now: Moment) -> bool {
+        self.due <= if self.in_flight.is_some() { now } else { now.plus(early(self.beat)) }
+    }
+
+    fn send(&mut self, now: Moment, flight: u64) {
+        if self.in_flight.replace(flight).is_some() {
+            self.put_at_risk();
+        }
+        self.due = now.plus(self.beat.resend_after());
+    }
+
+    fn put_at_risk(&self) {
+        self.pulses.iter().for_each(|pulse| pulse.put_at_risk());
     }
 
     /// Takes in that a request which was sent at `sent_at` was accepted.
     fn accept(&mut self, start: Moment, beat: Beat, sent_at: Moment) {
-        self.beat = beat;
-        self.accepted = sent_at;
-        self.due = due(start, beat, sent_at);
-        self.in_flight = false;
+        if sent_at >= self.accepted {
+            self.accepted = sent_at;
+            self.beat = beat;
+        } else if beat.interval() < self.beat.interval() {
+            // It is not known which of the two the server has heard last.
+            self.beat = beat;
+        }
+        self.due = due(start, self.beat, self.accepted);
+        self.in_flight = None;
         self.failures = 0;
         self.pulses.iter().for_each(|pulse| pulse.trust_until(self.trusted_until()));
     }
@@ -123,6 +149,7 @@ pub(crate) struct Schedule {
     start: Option<Moment>,
     /// Lost, and nobody was told yet.
     lost: Vec<Arc<Pulse>>,
+    flights: u64,
 }
 
 impl Schedule {
@@ -130,7 +157,7 @@ impl Schedule {
     pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
         let id = pulse.id();
         let start = *self.start.get_or_insert(sent_at);
-        let new = || Entry { pulses: Vec::new(), beat, accepted: sent_at, due: sent_at, in_flight: false, failures: 0 };
+        let new = || Entry { pulses: Vec::new(), beat, accepted: sent_at, due: sent_at, in_flight: None, failures: 0 };
         self.entries.entry(id).or_insert_with(new);
         self.update(id, |entry| {
             entry.pulses.push(pulse);
@@ -192,18 +219,18 @@ impl Schedule {
             return Vec::new();
         }
         let near = self.agenda.range(..=(now.plus(EARLY_MAX), LeaseId::from(tenure_core::Token::from_u64(u64::MAX))));
-        let ready = near.map(|(_, id)| *id).filter(|id| {
-            self.entries.get(id).is_some_and(|entry| !entry.in_flight && entry.due <= now.plus(early(entry.beat)))
-        });
+        let ready = near.map(|(_, id)| *id).filter(|id| self.entries.get(id).is_some_and(|entry| entry.is_due(now)));
         let ids: Vec<LeaseId> = ready.collect();
-        ids.iter().for_each(|id| self.update(*id, |entry| entry.in_flight = true));
+        self.flights += 1;
+        let flight = self.flights;
+        ids.iter().for_each(|id| self.update(*id, |entry| entry.send(now, flight)));
         ids.chunks(RENEWALS_PER_REQUEST_MAX).map(|ids| self.batch(ids)).collect()
     }
 
     fn batch(&self, ids: &[LeaseId]) -> Batch {
         let intervals = ids.iter().filter_map(|id| Some(self.entries.get(id)?.beat.interval()));
         let timeout = intervals.min().unwrap_or(TIMEOUT_MAX).clamp(TIMEOUT_MIN, TIMEOUT_MAX);
-        Batch { ids: ids.to_vec(), timeout }
+        Batch { ids: ids.to_vec(), flight: self.flights, timeout }
     }
 
     /// Takes in what the server said about a request that was sent at `sent_at`.
@@ -216,20 +243,19 @@ impl Schedule {
         }
     }
 
-    /// Whether an answer about this lease is awaited.
-    pub(crate) fn is_in_flight(&self, id: LeaseId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.in_flight)
-    }
-
-    /// No answer came about this lease. `jitter` is between 0 and 1.
-    pub(crate) fn unanswered(&mut self, now: Moment, id: LeaseId, asked: Option<Duration>, jitter: f64) {
+    /// No answer came about the leases of this request that are still in flight with it. `jitter` is between 0 and 1.
+    pub(crate) fn unanswered(&mut self, now: Moment, batch: &Batch, asked: Option<Duration>, jitter: f64) {
         self.lapse(now);
-        self.update(id, |entry| {
-            entry.failures = entry.failures.saturating_add(1);
-            entry.due = now.plus(entry.retry_after(asked, jitter));
-            entry.in_flight = false;
-            entry.pulses.iter().for_each(|pulse| pulse.put_at_risk());
-        });
+        for id in &batch.ids {
+            self.update(*id, |entry| {
+                if entry.in_flight == Some(batch.flight) {
+                    entry.failures = entry.failures.saturating_add(1);
+                    entry.due = now.plus(entry.retry_after(asked, jitter));
+                    entry.in_flight = None;
+                    entry.put_at_risk();
+                }
+            });
+        }
     }
 
     /// Changes an entry and its place in the agenda together.

@@ -27,6 +27,13 @@ fn ttl(ms: u64) -> Ttl {
     Ttl::from_ms_native(ms).unwrap()
 }
 
+/// The one request that is sent now.
+fn sent(schedule: &mut Schedule, ms: u64) -> Batch {
+    let mut batches = schedule.take_due(at(ms));
+    assert_eq!(batches.len(), 1, "at {ms}");
+    batches.remove(0)
+}
+
 fn due(schedule: &mut Schedule, ms: u64) -> Vec<Vec<LeaseId>> {
     schedule.take_due(at(ms)).into_iter().map(|batch| batch.ids).collect()
 }
@@ -54,8 +61,8 @@ fn a_slow_answer_does_not_lengthen_trust() {
 #[test]
 fn an_unanswered_renewal_is_tried_again_sooner_than_a_beat_and_puts_the_lease_at_risk() {
     let (mut schedule, pulse) = one();
-    due(&mut schedule, 10_000);
-    schedule.unanswered(at(10_010), id(1), None, 0.5);
+    let batch = sent(&mut schedule, 10_000);
+    schedule.unanswered(at(10_010), &batch, None, 0.5);
     assert_eq!(pulse.state(at(10_010)), State::AtRisk);
     assert_eq!(schedule.next(), Some(at(10_635)), "a sixteenth of the interval");
     due(&mut schedule, 10_635);
@@ -71,9 +78,9 @@ fn retries_spread_by_jitter_and_are_never_too_far_apart_for_the_lease() {
         let mut now = ttl_ms / 3 + 1;
         let mut tries = 0_u32;
         // Until trust ends and nothing is on the agenda any more.
-        while !due(&mut schedule, now).is_empty() {
+        while let [batch] = schedule.take_due(at(now)).as_slice() {
             let asked = (tries == 3).then_some(Duration::from_secs(3_600));
-            schedule.unanswered(at(now), id(1), asked, f64::from(tries % 10) / 10.0);
+            schedule.unanswered(at(now), batch, asked, f64::from(tries % 10) / 10.0);
             let Some(next) = schedule.next().map(Moment::as_millis) else { break };
             assert!(next - now <= (ttl_ms / 4).clamp(8, 3_000), "{ttl_ms}: {} after {tries}", next - now);
             now = next + 1;
@@ -86,7 +93,9 @@ fn retries_spread_by_jitter_and_are_never_too_far_apart_for_the_lease() {
 #[test]
 fn trust_ends_on_the_clock_alone_whatever_is_in_flight() {
     let (mut schedule, pulse) = one();
-    due(&mut schedule, 10_000);
+    for second in [10, 13, 16, 19, 22, 25, 28] {
+        sent(&mut schedule, second * 1_000);
+    }
     assert_eq!(schedule.next(), Some(at(28_500)));
     assert_eq!(pulse.state(at(28_500)), State::Lost, "the clock says so before the heartbeat has noticed");
     schedule.lapse(at(28_500));
@@ -219,8 +228,8 @@ fn two() -> (Schedule, Arc<Pulse>, Arc<Pulse>) {
 #[test]
 fn every_guard_of_a_lease_is_renewed_by_one_beat_and_hears_of_its_loss() {
     let (mut schedule, first, second) = two();
-    assert_eq!(due(&mut schedule, 10_000), [[id(1)]]);
-    schedule.unanswered(at(10_010), id(1), None, 0.5);
+    let batch = sent(&mut schedule, 10_000);
+    schedule.unanswered(at(10_010), &batch, None, 0.5);
     assert_eq!([&first, &second].map(|pulse| pulse.state(at(10_010))), [State::AtRisk; 2]);
     schedule.answered(at(11_001), at(11_000), id(1), Answer::Renewed(ttl(30_000)));
     assert_eq!([&first, &second].map(|pulse| pulse.trusted_until()), [at(39_500); 2]);
@@ -231,10 +240,10 @@ fn every_guard_of_a_lease_is_renewed_by_one_beat_and_hears_of_its_loss() {
 
 #[test]
 fn a_second_guard_leaves_nothing_of_the_first_on_the_agenda() {
-    let (mut schedule, first, second) = two();
-    schedule.answered(at(2_001), at(2_000), id(1), Answer::Renewed(ttl(60_000)));
-    due(&mut schedule, 20_000);
-    assert!(schedule.next().is_some_and(|next| next > at(20_000)), "nothing is due while it is in flight");
+    let (mut schedule, first) = one();
+    // Too late to be due with the first at 10 s.
+    let second = keep(&mut schedule, 1, 30_000, 9_000);
+    assert_eq!(schedule.next(), Some(at(19_000)));
     schedule.forget(&first);
     schedule.forget(&second);
     assert_eq!(schedule.next(), None);
@@ -264,4 +273,41 @@ fn the_release_of_a_guard_that_was_lost_before_is_told_to_one_that_was_taken_sin
     let second = keep(&mut schedule, 1, 30_000, 28_600);
     schedule.release(&first);
     assert_eq!((first.loss(), second.loss()), (Some(&Loss::OutOfTouch), Some(&Loss::Released)));
+}
+
+#[test]
+fn a_renewal_that_hangs_is_sent_again_and_the_first_answer_counts() {
+    let (mut schedule, pulse) = one();
+    let hung = sent(&mut schedule, 10_000);
+    assert_eq!((schedule.next(), pulse.state(at(12_499))), (Some(at(12_500)), State::Held));
+    let again = sent(&mut schedule, 12_500);
+    assert_eq!((again.ids.clone(), pulse.state(at(12_500))), (vec![id(1)], State::AtRisk));
+    schedule.answered(at(12_510), at(12_500), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(12_510))), (at(41_000), State::Held));
+    let next = schedule.next();
+    schedule.unanswered(at(20_000), &hung, None, 0.5);
+    assert_eq!((schedule.next(), pulse.state(at(20_000))), (next, State::Held), "nobody waits for the first any more");
+}
+
+#[test]
+fn while_the_second_request_is_on_its_way_the_failure_of_the_first_says_nothing_and_its_answer_counts() {
+    let (mut schedule, pulse) = one();
+    let first = sent(&mut schedule, 10_000);
+    sent(&mut schedule, 12_500);
+    schedule.unanswered(at(12_600), &first, None, 0.5);
+    assert_eq!(schedule.next(), Some(at(15_000)));
+    schedule.answered(at(12_700), at(10_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(12_700))), (at(38_500), State::Held));
+}
+
+#[test]
+fn an_answer_that_was_overtaken_can_only_shorten_trust() {
+    for (late_ttl, trusted_until) in [(30_000, 41_000), (60_000, 41_000), (20_000, 31_500)] {
+        let (mut schedule, pulse) = one();
+        sent(&mut schedule, 10_000);
+        sent(&mut schedule, 12_500);
+        schedule.answered(at(12_510), at(12_500), id(1), Answer::Renewed(ttl(30_000)));
+        schedule.answered(at(12_600), at(10_000), id(1), Answer::Renewed(ttl(late_ttl)));
+        assert_eq!(pulse.trusted_until(), at(trusted_until), "{late_ttl}");
+    }
 }

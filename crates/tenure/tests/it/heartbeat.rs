@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tenure::{Acquire, Lease, Loss, Refusal, State, Status};
+use tenure::{Acquire, Client, Error, Lease, Loss, Refusal, State, Status};
 
 use crate::fake::{Fake, PATIENCE, Reply, grant, renew_all};
 
@@ -55,6 +55,32 @@ async fn releasing_gives_it_back_at_once() {
     fake.once(RELEASE, Reply::Close).once(RELEASE, Reply::Json(200, released));
     guard(&fake, 30_000).await.release().await.unwrap();
     assert_eq!(fake.seen(RELEASE).len(), 2, "a lost answer is no reason to keep it");
+}
+
+#[tokio::test]
+async fn a_release_whose_connection_has_died_is_sent_again_on_another_one() {
+    let fake = Fake::start();
+    let mut released = grant(1, 30_000);
+    released["status"] = json!("released");
+    fake.once(RELEASE, Reply::Hang).once(RELEASE, Reply::Json(200, released));
+    let client = Client::builder().url(&fake.url).patience(Duration::from_secs(2)).build().unwrap();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    client.acquire(Acquire::one("x:a")).await.unwrap().release().await.unwrap();
+    assert_eq!(fake.seen(RELEASE).len(), 2);
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_answers_takes_no_longer_than_the_patience() {
+    let fake = Fake::start();
+    fake.always(RELEASE, |_| Reply::Hang);
+    let client = Client::builder().url(&fake.url).patience(Duration::from_secs(1)).build().unwrap();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    let start = Instant::now();
+    let error = lease.release().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(fake.seen(RELEASE).len(), 2);
 }
 
 #[tokio::test]
@@ -117,6 +143,18 @@ async fn a_server_that_hangs_does_not_keep_the_loss_from_being_told() {
     let sent = fake.seen(ACQUIRE)[0].at;
     assert_eq!(lost(&lease).await, Loss::OutOfTouch);
     assert!(sent.elapsed() < Duration::from_millis(900), "{:?}", sent.elapsed());
+}
+
+#[tokio::test]
+async fn a_renewal_whose_connection_has_died_is_sent_again_on_another_one() {
+    let fake = Fake::start();
+    fake.once(RENEW, Reply::Hang).once(RENEW, Reply::Hang).always(RENEW, renew_all(2_000));
+    let lease = guard(&fake, 2_000).await;
+    let taken = fake.seen(ACQUIRE)[0].at;
+    let third = fake.wait_for(RENEW, 3)[2].at - taken;
+    assert!(third < Duration::from_millis(1_250), "before a supervisor stops the work: {third:?}");
+    fake.wait_for(RENEW, 6);
+    assert_eq!((lease.state(), lease.loss()), (State::Held, None));
 }
 
 #[tokio::test]
