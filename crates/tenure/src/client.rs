@@ -215,7 +215,12 @@ impl Client {
         }
     }
 
-    /// Renews a lease of this holder, with another ttl from now on if one is given.
+    /// Renews a lease of this holder, with another ttl from now on if one is given. The guards that this client and its
+    /// clones have of it take the new ttl over.
+    ///
+    /// **A shorter ttl takes trust away from whoever keeps the lease elsewhere**: another client or process believes in
+    /// the ttl that it knows until its next heartbeat, a third of that ttl later at most, and the lease may be another's by
+    /// then. Stop the work there first.
     ///
     /// # Errors
     /// [`crate::Refusal::Lost`] says how it ended and who holds it now; [`crate::Refusal::UnknownLease`].
@@ -226,7 +231,14 @@ impl Client {
             ttl_seconds: Option<f64>,
         }
         let body = Ask { ttl_seconds: ttl.map(in_seconds) };
-        self.persist(self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body)).await
+        let sent_at = self.now();
+        let call = self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body);
+        let renewal: Renewal = self.persist(call).await?;
+        let heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Some(heart), Ok(ttl)) = (heart, Ttl::from_ms_native(renewal.ttl_ms)) {
+            heart.renewed(self.now(), sent_at, id, ttl);
+        }
+        Ok(renewal)
     }
 
     /// Gives a lease of this holder back. Doing it twice is no error.

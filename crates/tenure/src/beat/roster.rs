@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::heartbeat::Beat;
+use tenure_core::{LeaseId, Ttl};
 use tokio::sync::Notify;
 
 use super::clock::Moment;
 use super::pulse::Pulse;
-use super::schedule::{Batch, Schedule};
+use super::schedule::{Answer, Batch, Schedule};
 use crate::guard::Loss;
 
 /// The longest sleep: the timer does not count the time a machine is suspended, the clock does.
@@ -62,6 +63,12 @@ impl Roster {
         if wakes {
             self.wake.notify_one();
         }
+    }
+
+    /// A renewal of this lease that was not the heartbeat's was accepted.
+    pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, id: LeaseId, ttl: Ttl) {
+        self.change(|schedule| schedule.answered(now, sent_at, id, Answer::Renewed(ttl)));
+        self.wake_in_time(self.page());
     }
 
     /// Stops renewing it for this guard.
@@ -137,7 +144,7 @@ impl std::fmt::Debug for Roster {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tenure_core::{Token, Ttl};
+    use tenure_core::Token;
 
     use super::*;
 
@@ -203,6 +210,22 @@ mod tests {
         assert_eq!(waiting.as_mut().now_or_never(), None);
         rig.0.release(&second);
         assert_eq!(waiting.now_or_never(), Some(Loss::Released));
+    }
+
+    #[test]
+    fn a_shorter_ttl_wakes_the_thread_in_time() {
+        let rig = Rig::default();
+        let pulse = rig.guard(1, 0, 30_000);
+        assert!(rig.was_woken());
+        rig.look(0);
+        rig.0.renewed(
+            Moment::from_millis(200),
+            Moment::from_millis(100),
+            pulse.id(),
+            Ttl::from_ms_native(300).unwrap(),
+        );
+        assert_eq!(pulse.trusted_until(), Moment::from_millis(325));
+        assert!(rig.was_woken());
     }
 
     #[test]

@@ -84,6 +84,19 @@ async fn a_release_that_nobody_answers_takes_no_longer_than_the_patience() {
 }
 
 #[tokio::test]
+async fn a_guard_takes_over_the_ttl_of_a_renewal_that_its_client_makes() {
+    let fake = Fake::start();
+    let client = fake.client();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000))).always(RENEW, renew_all(900));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    fake.once("POST /v1/leases/lease-1-1/renew", Reply::Json(200, json!({ "id": "lease-1-1", "ttl_ms": 900 })));
+    client.renew(lease.id(), Some(Duration::from_millis(900))).await.unwrap();
+    assert!(lease.trusted_for() < Duration::from_millis(900), "{:?}", lease.trusted_for());
+    fake.wait_for(RENEW, 2);
+    assert_eq!(lease.state(), State::Held, "and it is renewed at that pace");
+}
+
+#[tokio::test]
 async fn every_guard_of_one_lease_hears_that_it_is_over() {
     let fake = Fake::start();
     let client = fake.client();
