@@ -34,7 +34,7 @@ pub struct Events {
 /// What came, in the order in which it came.
 #[derive(Debug)]
 enum Step {
-    Event(Event),
+    Event(Box<Event>),
     /// An id without an event: the stream goes on from there. It comes when a stream starts, so that a connection which
     /// breaks before the first event does not go on from a later present, and again while nothing happens that is asked for.
     Place(u64),
@@ -64,7 +64,7 @@ impl Events {
                     Step::Place(cursor) => self.last = Some(cursor),
                     Step::Event(event) => {
                         self.last = Some(event.cursor);
-                        return Ok(event);
+                        return Ok(*event);
                     }
                 }
             }
