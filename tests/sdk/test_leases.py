@@ -179,3 +179,18 @@ def test_a_note_with_a_number_that_would_not_be_kept_exactly_is_refused_by_name(
     assert list(client.leases()) == []
     with client.acquire("x:1", metadata={"n": 2**64 - 1}) as lease:
         assert client.lease(lease.id).metadata == {"n": 2**64 - 1}
+
+
+def test_a_block_is_stopped_when_another_guard_of_its_lease_releases_it(client, other):
+    told = threading.Event()
+    first = client.acquire("x:1", ttl=30, key="job-1")
+    first.on_lost(lambda why: told.set())
+    second = client.acquire("x:1", ttl=30, key="job-1")
+    assert first.id == second.id
+    with pytest.raises(tenure.LeaseLost, match="another guard"):
+        with first:
+            second.release()
+            # Now, and not at the next heartbeat, which comes after ten seconds.
+            eventually(lambda: False, within=5, what="the end of the block")
+    assert told.wait(5)
+    assert other.check("x:1").free

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!            ┌───────── exits by itself ──────────► what it left behind in its group is stopped ─► Finished
+//!            │                                     (after a while, or in time for the deadline if `lost` comes)
 //!  spawned ──┤ (signals to us go to the group)
 //!            └─ lost ─► TERM to the group ─► all gone, or `deadline` − reserve ─► KILL to the group ─► Lost
 //! ```
@@ -57,6 +58,12 @@ pub(crate) struct Loss {
     pub(crate) deadline: Instant,
 }
 
+impl Loss {
+    fn kill_at(self) -> Instant {
+        self.deadline.checked_sub(KILL_RESERVE).unwrap_or(self.deadline)
+    }
+}
+
 /// How a supervised command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -100,12 +107,12 @@ pub(crate) async fn supervise(mut command: Command, lost: impl Future<Output = L
         tokio::select! {
             biased;
             loss = &mut lost => {
-                group.stop_before(loss.deadline, &mut child).await?;
+                group.stop_before(loss, &mut child).await?;
                 return Ok(Outcome::Lost);
             }
             status = child.wait() => {
                 let status = status?;
-                group.stop_leftovers().await;
+                group.stop_leftovers(lost).await;
                 return Ok(Outcome::Finished(status));
             }
             Some(signal) = signals.recv() => group.send(signal),
@@ -157,8 +164,8 @@ impl Group {
         }
     }
 
-    async fn stop_before(&self, deadline: Instant, child: &mut Child) -> io::Result<()> {
-        let kill_at = deadline.checked_sub(KILL_RESERVE).unwrap_or(deadline);
+    async fn stop_before(&self, loss: Loss, child: &mut Child) -> io::Result<()> {
+        let kill_at = loss.kill_at();
         if Instant::now() < kill_at {
             self.send(Signal::SIGTERM);
             // A stopped process takes its TERM only when it is continued.
@@ -170,21 +177,35 @@ impl Group {
         }
         self.send(Signal::SIGKILL);
         child.wait().await?;
-        self.empty_before(deadline.min(Instant::now() + REAP_MAX)).await;
+        self.reaped(loss).await;
         Ok(())
     }
 
-    /// The condition ends with the command; what still runs in its group would run without it.
-    async fn stop_leftovers(&self) {
+    /// The condition ends with the command; what still runs in its group would run without it. The condition may also be
+    /// lost meanwhile: then the leftovers have no more time than the command would have had.
+    async fn stop_leftovers(&self, lost: impl Future<Output = Loss>) {
         if self.is_empty() {
             return;
         }
         self.send(Signal::SIGTERM);
         self.send(Signal::SIGCONT);
-        if !self.empty_before(Instant::now() + LEFTOVER_GRACE).await {
+        let graced = Loss { deadline: Instant::now() + LEFTOVER_GRACE };
+        let (empty, loss) = tokio::select! {
+            empty = self.empty_before(graced.kill_at()) => (empty, graced),
+            loss = lost => {
+                let loss = Loss { deadline: loss.deadline.min(graced.deadline) };
+                (self.empty_before(loss.kill_at()).await, loss)
+            }
+        };
+        if !empty {
             self.send(Signal::SIGKILL);
-            self.empty_before(Instant::now() + REAP_MAX).await;
+            self.reaped(loss).await;
         }
+    }
+
+    /// Waits for a killed group, but not beyond the deadline.
+    async fn reaped(&self, loss: Loss) {
+        self.empty_before(loss.deadline.min(Instant::now() + REAP_MAX)).await;
     }
 
     async fn empty_before(&self, deadline: Instant) -> bool {
@@ -228,6 +249,13 @@ mod tests {
         assert_eq!(start_failure_code(&directory), EXIT_NOT_EXECUTABLE);
     }
 
+    /// The process ids on the first line.
+    async fn read_ids(reader: io::PipeReader) -> Vec<i32> {
+        let reader = tokio::fs::File::from_std(std::fs::File::from(std::os::fd::OwnedFd::from(reader)));
+        let line = BufReader::new(reader).lines().next_line().await.expect("readable").expect("a line");
+        line.split_whitespace().map(|id| id.parse().expect("an id")).collect()
+    }
+
     /// Runs a script that prints its children's ids, loses the condition when they are known, and returns them.
     async fn lose_after_start(script: &str, grace: Duration) -> (Outcome, Vec<i32>, Duration) {
         let (reader, writer) = io::pipe().expect("a pipe");
@@ -235,11 +263,9 @@ mod tests {
         command.stdout(writer);
         let (tell, told) = tokio::sync::oneshot::channel();
         let ids = tokio::spawn(async move {
-            let reader = tokio::fs::File::from_std(std::fs::File::from(std::os::fd::OwnedFd::from(reader)));
-            let mut lines = BufReader::new(reader).lines();
-            let line = lines.next_line().await.expect("readable").expect("a line");
+            let ids = read_ids(reader).await;
             let _ = tell.send(());
-            line.split_whitespace().map(|id| id.parse().expect("an id")).collect::<Vec<i32>>()
+            ids
         });
         let mut lost_at = None;
         let outcome = supervise(command, async {
@@ -274,6 +300,27 @@ mod tests {
         assert_eq!(outcome, Outcome::Lost);
         assert!(ids.iter().all(|id| !runs(*id)), "{ids:?}");
         assert!(took < grace + Duration::from_millis(250), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn what_a_finished_command_left_behind_is_killed_before_the_deadline_of_a_loss() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let mut command = sh("trap '' TERM; sleep 600 & echo $$ $!; exit 3");
+        command.stdout(writer);
+        let (mut ids, mut deadline) = (Vec::new(), None);
+        let outcome = supervise(command, async {
+            ids = read_ids(reader).await;
+            // The command has ended and was waited for; only what it left is there.
+            while std::fs::exists(format!("/proc/{}", ids[0])).expect("/proc") {
+                tokio::time::sleep(POLL).await;
+            }
+            Loss { deadline: *deadline.insert(Instant::now() + Duration::from_secs(1)) }
+        });
+        let outcome = outcome.await.expect("supervised");
+        let late = deadline.expect("lost").elapsed();
+        assert!(late < KILL_RESERVE, "{late:?} after the deadline");
+        assert!(!runs(ids[1]), "{ids:?}");
+        assert_eq!(outcome.exit_code(), 3, "the command itself had ended before");
     }
 
     #[tokio::test]

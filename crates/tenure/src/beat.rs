@@ -110,13 +110,8 @@ fn land(schedule: &mut Schedule, flight: Flight, now: Moment) {
         Ok(answers) => answers.into_iter().for_each(|(id, answer)| schedule.answered(now, sent_at, id, answer)),
         Err(error) => tracing::debug!(leases = batch.ids.len(), "renewing {} leases failed: {error}", batch.ids.len()),
     }
-    // One jitter for the batch: what travelled together goes on together. An answered lease is not in flight any more.
-    let jitter = rand::random::<f64>();
-    for id in batch.ids {
-        if schedule.is_in_flight(id) {
-            schedule.unanswered(now, id, asked, jitter);
-        }
-    }
+    // One jitter for the batch: what travelled together goes on together.
+    schedule.unanswered(now, &batch, asked, rand::random());
 }
 
 #[cfg(test)]

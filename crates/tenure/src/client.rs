@@ -164,21 +164,25 @@ impl Client {
     ///
     /// The request carries an idempotency key, so that a try whose answer was lost does not take the lease twice. If
     /// this future is dropped before it resolves, a wait ends at once; a grant that was under way lapses after its ttl.
+    /// A key of one's own ([`Acquire::idempotency_key`]) gets the same lease again while it is active: see [`Lease`].
     ///
     /// # Errors
     /// [`crate::Refusal::Held`] names who has it; [`crate::Refusal::WaitTimedOut`] who still had it when the wait ran out.
     pub async fn acquire(&self, request: Acquire) -> Result<Lease, Error> {
         // Before the lease exists: without a heartbeat it would lapse.
         let heart = self.heart()?;
+        let keyed = request.key.is_some();
         let mut sent_at = self.now();
         let mut info = self.acquire_without_heartbeat(request).await?;
         let mut beat = pace(info.ttl_ms, self.url())?;
         // The ttl runs from the grant, and all that is certain about the grant is that it came after the request was
-        // sent. After a wait or a retry that is too long ago to build on, so the lease is renewed once.
-        if self.now().since(sent_at) > beat.interval() {
+        // sent. After a wait or a retry that is too long ago to build on, so the lease is renewed once. And a key that was
+        // used before gets the old grant, which may be about to run out.
+        if self.now().since(sent_at) > beat.interval() || keyed && !is_new(&info) {
             sent_at = self.now();
             let renewal = self.renew(info.id, None).await?;
             beat = pace(renewal.ttl_ms, self.url())?;
+            info.ttl_ms = renewal.ttl_ms;
             info.expires_at = renewal.expires_at.or(info.expires_at);
         }
         let pulse = Arc::new(Pulse::new(info.id, sent_at.plus(beat.trusted_for())));
@@ -211,7 +215,12 @@ impl Client {
         }
     }
 
-    /// Renews a lease of this holder, with another ttl from now on if one is given.
+    /// Renews a lease of this holder, with another ttl from now on if one is given. The guards that this client and its
+    /// clones have of it take the new ttl over.
+    ///
+    /// **A shorter ttl takes trust away from whoever keeps the lease elsewhere**: another client or process believes in
+    /// the ttl that it knows until its next heartbeat, a third of that ttl later at most, and the lease may be another's by
+    /// then. Stop the work there first.
     ///
     /// # Errors
     /// [`crate::Refusal::Lost`] says how it ended and who holds it now; [`crate::Refusal::UnknownLease`].
@@ -222,7 +231,14 @@ impl Client {
             ttl_seconds: Option<f64>,
         }
         let body = Ask { ttl_seconds: ttl.map(in_seconds) };
-        self.persist(self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body)).await
+        let sent_at = self.now();
+        let call = self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body);
+        let renewal: Renewal = self.persist(call).await?;
+        let heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Some(heart), Ok(ttl)) = (heart, Ttl::from_ms_native(renewal.ttl_ms)) {
+            heart.renewed(self.now(), sent_at, id, ttl);
+        }
+        Ok(renewal)
     }
 
     /// Gives a lease of this holder back. Doing it twice is no error.
@@ -230,20 +246,45 @@ impl Client {
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
-        self.give_back(id).await
+        let answer = self.persist_unread(self.release_call(id)).await?;
+        self.released(&answer)
     }
 
-    /// The answer as far as it is wanted: reading a lease that nobody looks at costs more than all else that is done here.
-    pub(crate) async fn give_back<T: DeserializeOwned>(&self, id: LeaseId) -> Result<T, Error> {
+    /// As [`Client::release`], for a guard. Its connections may have died without a word while the work ran. So one try gets
+    /// half of the patience, and the next has a new connection; all of it takes no longer than the patience.
+    pub(crate) async fn give_back(&self, id: LeaseId) -> Result<(), Error> {
+        let (start, patience) = (self.now(), self.shared.patience);
+        let mut pause = Pause::new(patience);
+        let mut call = self.release_call(id);
+        let mut transport = Arc::clone(&self.transport);
+        loop {
+            if !patience.is_zero() {
+                let left = patience.saturating_sub(self.now().since(start));
+                call.timeout = self.shared.timeout.min(patience / 2).min(left);
+            }
+            match transport.send(&call).await {
+                // Reading a lease that nobody looks at costs more than all else that is done here.
+                Ok(answer) => return self.released::<serde::de::IgnoredAny>(&answer).map(drop),
+                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+            }
+            transport = Arc::new(Transport::new(&self.shared.address)?);
+        }
+    }
+
+    fn release_call(&self, id: LeaseId) -> Call {
+        self.call(Method::DELETE, format!("/v1/leases/{id}"))
+    }
+
+    /// The answer to a release, as far as it is wanted.
+    fn released<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Error> {
         #[derive(Deserialize)]
         struct Became {
             status: Status,
         }
-        let answer = self.persist_unread(self.call(Method::DELETE, format!("/v1/leases/{id}"))).await?;
         let transport = &self.transport;
-        match transport.read::<Became>(&answer)?.status {
-            Status::Released | Status::Active => transport.read(&answer),
-            Status::Expired | Status::Revoked => Err(over(&transport.read(&answer)?)),
+        match transport.read::<Became>(answer)?.status {
+            Status::Released | Status::Active => transport.read(answer),
+            Status::Expired | Status::Revoked => Err(over(&transport.read(answer)?)),
         }
     }
 
@@ -457,7 +498,7 @@ impl Client {
             return Ok(Arc::clone(heart));
         }
         // Connections belong to the runtime that made them, so the heartbeat has its own.
-        let transport = Transport::new(&self.shared.address)?;
+        let transport = Transport::for_heartbeat(&self.shared.address)?;
         let started =
             Heart::start(transport).map_err(|error| setup("the heartbeat thread cannot be started", error))?;
         Ok(Arc::clone(heart.insert(Arc::new(started))))
@@ -495,6 +536,11 @@ fn pace(ttl_ms: u64, url: &str) -> Result<Beat, Error> {
         source: Some(error.into()),
     })?;
     Ok(Beat::new(ttl))
+}
+
+/// Whether the answer to an acquire tells of a grant that was made for it. Both times are the server's.
+fn is_new(info: &LeaseInfo) -> bool {
+    info.acquired_at.is_some() && info.acquired_at == info.server_time
 }
 
 /// A lease that the server shows as ended where a living one was asked for: the answer to a retried acquire, or to the

@@ -27,8 +27,17 @@ pub struct Events {
     timeout: Duration,
     last: Option<u64>,
     open: Option<Open>,
-    ready: VecDeque<Event>,
+    ready: VecDeque<Step>,
     failures: u32,
+}
+
+/// What came, in the order in which it came.
+#[derive(Debug)]
+enum Step {
+    Event(Box<Event>),
+    /// An id without an event: the stream goes on from there. It comes when a stream starts, so that a connection which
+    /// breaks before the first event does not go on from a later present, and again while nothing happens that is asked for.
+    Place(u64),
 }
 
 #[derive(Debug)]
@@ -50,9 +59,14 @@ impl Events {
     /// A refusal (wrong filter, wrong key) and an answer that is not Tenure's; the stream may be asked again.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                self.last = Some(event.cursor);
-                return Ok(event);
+            while let Some(step) = self.ready.pop_front() {
+                match step {
+                    Step::Place(cursor) => self.last = Some(cursor),
+                    Step::Event(event) => {
+                        self.last = Some(event.cursor);
+                        return Ok(*event);
+                    }
+                }
             }
             match self.read().await {
                 Ok(()) => self.failures = 0,
@@ -71,7 +85,8 @@ impl Events {
         }
     }
 
-    /// The cursor of the last event that was given out: where another stream would go on.
+    /// Where another stream would go on: the cursor of the last event that was given out, or a later one if the server has
+    /// said since that nothing else happened up to there.
     pub fn cursor(&self) -> Option<u64> {
         self.last
     }
@@ -108,16 +123,14 @@ impl Events {
         };
         let messages = open.parser.feed(&bytes).map_err(|error| bad_event("too long", error))?;
         for message in messages {
-            match message.data {
-                Some(data) => {
-                    let event = serde_json::from_slice(&data).map_err(|error| bad_event("not an event", error))?;
-                    self.ready.push_back(event);
+            let step = match (message.data, message.id) {
+                (Some(data), _) => {
+                    serde_json::from_slice(&data).map(Step::Event).map_err(|error| bad_event("not an event", error))?
                 }
-                // Where the stream starts. Without it, a connection that breaks before the first event would go on from
-                // a later present.
-                None if self.ready.is_empty() => self.last = message.id.or(self.last),
-                None => {}
-            }
+                (None, Some(id)) => Step::Place(id),
+                (None, None) => continue,
+            };
+            self.ready.push_back(step);
         }
         Ok(())
     }

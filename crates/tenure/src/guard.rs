@@ -37,6 +37,8 @@ pub enum Loss {
     Disowned,
     /// The heartbeat of this process is gone.
     HeartbeatStopped,
+    /// Another guard of the same lease in this process has released it.
+    Released,
 }
 
 impl fmt::Display for Loss {
@@ -56,6 +58,7 @@ impl fmt::Display for Loss {
             Loss::OutOfTouch => f.write_str("no renewal was accepted in time"),
             Loss::Disowned => f.write_str("the server does not know it as this holder's"),
             Loss::HeartbeatStopped => f.write_str("the heartbeat of this process has stopped"),
+            Loss::Released => f.write_str("another guard of it in this process has released it"),
         }
     }
 }
@@ -65,6 +68,9 @@ impl fmt::Display for Loss {
 /// Work under it should stop when [`Lease::lost`] resolves, and should pass [`Lease::token`] to whatever it writes to.
 /// When it is done, [`Lease::release`] gives the resources back at once. **Dropping the guard only stops the
 /// heartbeat**: the lease lapses after its ttl, because a drop can happen while the guarded work still runs.
+///
+/// Who acquires twice under one idempotency key has two guards of one lease. It is kept alive until both are dropped;
+/// when one releases it, the other has lost it.
 #[derive(Debug)]
 #[must_use = "a dropped guard is not renewed: the lease lapses after its ttl"]
 pub struct Lease {
@@ -147,13 +153,14 @@ impl Lease {
     /// the server cannot be reached, the lease lapses after its ttl.
     pub async fn release(self) -> Result<(), Error> {
         // Stop first: a renewal that overtakes the release would only be told that the lease is over.
-        self.heart.forget(self.info.id);
-        self.client.give_back::<serde::de::IgnoredAny>(self.info.id).await.map(drop)
+        // Whoever works under another guard of this lease has to stop, too.
+        self.heart.release(&self.pulse);
+        self.client.give_back(self.info.id).await
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.heart.forget(self.info.id);
+        self.heart.forget(&self.pulse);
     }
 }

@@ -25,7 +25,8 @@
 //! is not noticed at all.
 //!
 //! **What it does not promise.** A lease that an administrator takes away may be another's at once; the guard notices
-//! at the next beat, a third of the ttl later at most ([`Acquire::grace`] keeps others out meanwhile). A process
+//! at the next beat, a third of the ttl later at most ([`Acquire::grace`] keeps others out meanwhile). So does one whose
+//! ttl was made shorter by another process of the same holder ([`Client::renew`]). A process
 //! that is stopped (SIGSTOP, a paused machine) cannot notice anything. What it does when it wakes is fenced by the
 //! token: hand [`Lease::token`] to whatever the work writes to, and let that refuse a token smaller than the largest
 //! it has seen.

@@ -86,6 +86,19 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(crate) fn new(address: &Address) -> Result<Transport, Error> {
+        Transport::with(address, |http| http)
+    }
+
+    /// Connections for the heartbeat. One that died without a word must not take the next request, too: one connection
+    /// carries one request, and at most one waits for the next beat.
+    pub(crate) fn for_heartbeat(address: &Address) -> Result<Transport, Error> {
+        Transport::with(address, |http| http.http1_only().pool_max_idle_per_host(1))
+    }
+
+    fn with(
+        address: &Address,
+        tune: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Transport, Error> {
         // Whoever embeds this crate may have chosen a provider already; then that one stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut http = reqwest::Client::builder()
@@ -105,7 +118,7 @@ impl Transport {
                 reqwest::Certificate::from_pem_bundle(pem).map_err(|error| setup("the CA file is not PEM", error))?;
             http = http.tls_certs_merge(certificates);
         }
-        let http = http.build().map_err(|error| setup("the HTTP client cannot be set up", error))?;
+        let http = tune(http).build().map_err(|error| setup("the HTTP client cannot be set up", error))?;
         Ok(Transport { http, base: address.url.clone() })
     }
 

@@ -24,6 +24,10 @@ use crate::tasks::Tasks;
 pub const EXTEND_AT_PERCENT: u32 = 80;
 /// An unanswered extension is sent again after this part of the response timeout.
 const RETRY_PERCENT: u32 = 2;
+/// An extension that is not answered within this part of the response timeout is given up: its connection may be dead.
+const TRY_PERCENT: u32 = 4;
+/// The least time for that.
+const TRY_MIN: Duration = Duration::from_millis(200);
 /// The function is told this much of the response timeout before its lease can end.
 const MARGIN_PERCENT: u32 = 5;
 /// The longest pause between two polls while the server cannot be reached.
@@ -31,8 +35,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How long running functions may finish after the worker was told to stop.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 
-const _: () =
-    assert!(EXTEND_AT_PERCENT + 5 * RETRY_PERCENT + MARGIN_PERCENT <= 100, "a lost extension can be repeated");
+const _: () = assert!(
+    EXTEND_AT_PERCENT + 2 * (TRY_PERCENT + RETRY_PERCENT) + MARGIN_PERCENT < 100,
+    "two more fit after an extension that hangs"
+);
 
 /// A task as it was polled.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -359,7 +365,8 @@ impl Worker {
             if !kind.extends || now < due {
                 continue;
             }
-            match self.tasks.extend(task, trusted_until.since(now)).await {
+            let within = part(TRY_PERCENT).max(TRY_MIN).min(trusted_until.since(now));
+            match self.tasks.extend(task, within).await {
                 Ok(None) => {
                     sent_at = now;
                     due = sent_at.plus(part(EXTEND_AT_PERCENT));

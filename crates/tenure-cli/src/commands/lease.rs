@@ -30,10 +30,14 @@ enum Verb {
     /// Take resources, all or none; they stay held until released or the ttl ends
     Acquire(AcquireArgs),
     /// Keep a lease for another ttl
+    ///
+    /// A shorter --ttl takes time away from whoever keeps the lease: a 'tenure run' or a program that renews it by itself
+    /// believes in the ttl that it knows until its next renewal, a third of that ttl later at most, and the lease may be
+    /// another's by then. Stop it first.
     Renew {
         /// The lease, as 'lease acquire' printed it
         id: LeaseId,
-        /// A new ttl from now on [default: the one it has]
+        /// A new ttl from now on; for a shorter one see above [default: the one it has]
         #[arg(long, value_parser = span::parse)]
         ttl: Option<Duration>,
     },

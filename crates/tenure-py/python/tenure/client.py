@@ -45,7 +45,11 @@ class _Calls:
         return Call(lambda native: native.acquire_without_heartbeat(list(resources), options), LeaseInfo.read)
 
     def renew(self, lease_id: str, ttl: Optional[float] = None) -> Call[Renewal]:
-        """Renews a lease of this holder. Raises `LeaseLost` if it is over."""
+        """Renews a lease of this holder. Raises `LeaseLost` if it is over.
+
+        Guards of this client take a new `ttl` over. Who keeps the lease elsewhere hears of it at the next heartbeat only: stop
+        that process before you give its lease a shorter ttl.
+        """
         return Call(lambda native: native.renew(lease_id, ttl), Renewal.read)
 
     def release(self, lease_id: str) -> Call[LeaseInfo]:

@@ -6,13 +6,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::LeaseId;
 use tenure_core::heartbeat::Beat;
+use tenure_core::{LeaseId, Ttl};
 use tokio::sync::Notify;
 
 use super::clock::Moment;
 use super::pulse::Pulse;
-use super::schedule::{Batch, Schedule};
+use super::schedule::{Answer, Batch, Schedule};
 use crate::guard::Loss;
 
 /// The longest sleep: the timer does not count the time a machine is suspended, the clock does.
@@ -52,17 +52,33 @@ impl Roster {
             // It is new: nobody waits for its loss yet.
             return pulse.lose(Loss::HeartbeatStopped);
         }
-        let next = page.schedule.keep(pulse, beat, sent_at);
-        let wakes = page.looks_at.is_none_or(|at| next < at);
+        page.schedule.keep(pulse, beat, sent_at);
+        self.wake_in_time(page);
+    }
+
+    fn wake_in_time(&self, page: MutexGuard<'_, Page>) {
+        let next = page.schedule.next();
+        let wakes = next.is_some_and(|next| page.looks_at.is_none_or(|at| next < at));
         drop(page);
         if wakes {
             self.wake.notify_one();
         }
     }
 
-    /// Stops renewing it.
-    pub(crate) fn forget(&self, id: LeaseId) {
-        self.page().schedule.forget(id);
+    /// A renewal of this lease that was not the heartbeat's was accepted.
+    pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, id: LeaseId, ttl: Ttl) {
+        self.change(|schedule| schedule.answered(now, sent_at, id, Answer::Renewed(ttl)));
+        self.wake_in_time(self.page());
+    }
+
+    /// Stops renewing it for this guard.
+    pub(crate) fn forget(&self, pulse: &Arc<Pulse>) {
+        self.page().schedule.forget(pulse);
+    }
+
+    /// The guard with this pulse releases its lease.
+    pub(crate) fn release(&self, pulse: &Arc<Pulse>) {
+        self.change(|schedule| schedule.release(pulse));
     }
 
     /// Nobody is left who could be told anything: the thread ends.
@@ -94,8 +110,8 @@ impl Roster {
         Some(Look { batches, nap })
     }
 
-    /// Changes the schedule by what the server said.
-    pub(super) fn change(&self, change: impl FnOnce(&mut Schedule)) {
+    /// Changes the schedule, and tells whoever has lost a lease by that.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Schedule)) {
         let mut page = self.page();
         change(&mut page.schedule);
         tell_lost(page);
@@ -128,7 +144,7 @@ impl std::fmt::Debug for Roster {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tenure_core::{Token, Ttl};
+    use tenure_core::Token;
 
     use super::*;
 
@@ -139,10 +155,15 @@ mod tests {
     impl Rig {
         /// Keeps a lease from this second on; whether that woke the thread.
         fn keep(&self, number: u64, second: u64, ttl_ms: u64) -> bool {
-            let (beat, now) = (Beat::new(Ttl::from_ms_native(ttl_ms).unwrap()), Moment::from_millis(second * 1_000));
-            let pulse = Pulse::new(Token::from_u64(number).into(), now.plus(beat.trusted_for()));
-            self.0.keep(Arc::new(pulse), beat, now);
+            self.guard(number, second, ttl_ms);
             self.was_woken()
+        }
+
+        fn guard(&self, number: u64, second: u64, ttl_ms: u64) -> Arc<Pulse> {
+            let (beat, now) = (Beat::new(Ttl::from_ms_native(ttl_ms).unwrap()), Moment::from_millis(second * 1_000));
+            let pulse = Arc::new(Pulse::new(Token::from_u64(number).into(), now.plus(beat.trusted_for())));
+            self.0.keep(Arc::clone(&pulse), beat, now);
+            pulse
         }
 
         fn was_woken(&self) -> bool {
@@ -168,16 +189,43 @@ mod tests {
     fn a_thousand_leases_that_come_and_go_wake_the_thread_once() {
         let rig = Rig::default();
         let woken = (0..1_000).filter(|number| {
-            let woken = rig.keep(*number, 0, 30_000);
+            let pulse = rig.guard(*number, 0, 30_000);
+            let woken = rig.was_woken();
             if woken {
                 rig.look(0);
             }
-            rig.0.forget(Token::from_u64(*number).into());
+            rig.0.forget(&pulse);
             woken || rig.was_woken()
         });
         assert_eq!(woken.count(), 1);
         assert_eq!(rig.look(1).nap, None, "nothing is left to be looked at");
         assert!(rig.keep(1_000, 1, 30_000));
+    }
+
+    #[test]
+    fn who_waits_at_another_guard_of_a_released_lease_is_woken() {
+        let rig = Rig::default();
+        let (first, second) = (rig.guard(1, 0, 30_000), rig.guard(1, 0, 30_000));
+        let mut waiting = Box::pin(first.lost());
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        rig.0.release(&second);
+        assert_eq!(waiting.now_or_never(), Some(Loss::Released));
+    }
+
+    #[test]
+    fn a_shorter_ttl_wakes_the_thread_in_time() {
+        let rig = Rig::default();
+        let pulse = rig.guard(1, 0, 30_000);
+        assert!(rig.was_woken());
+        rig.look(0);
+        rig.0.renewed(
+            Moment::from_millis(200),
+            Moment::from_millis(100),
+            pulse.id(),
+            Ttl::from_ms_native(300).unwrap(),
+        );
+        assert_eq!(pulse.trusted_until(), Moment::from_millis(325));
+        assert!(rig.was_woken());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! every call.
 //!
 //! ```text
-//!            due (by sent + ttl/3)     no answer: again after a jittered while, at risk
+//!                           ┌──┐ no answer yet: sent again, at risk
+//!            due (by sent + ttl/3) │   it failed: again after a jittered while, at risk
 //!   held ───────────────► in flight ─────────────────────────────────► held, at risk ──┐
 //!    ▲                      │    │                                         ▲   │       │
 //!    └──── accepted ◄───────┘    └── the server says it is over ─► lost    └───┘       │
@@ -11,7 +12,8 @@
 //!
 //! 1. Trust is counted from the moment the accepted request was *sent*; a slow answer does not lengthen it.
 //! 2. Lost is final: whatever is answered later changes nothing.
-//! 3. A lease is in at most one request at a time.
+//! 3. A request that is not answered soon is not given up: the lease is sent once more, on another connection, and the
+//!    first answer counts. An answer that was overtaken by one to a later request can only shorten trust.
 //! 4. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
 //!    interval after the first lease of all, or earlier by so little that those which come there travel along.
 
@@ -55,22 +57,63 @@ pub(crate) enum Answer {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) ids: Vec<LeaseId>,
+    /// Tells the requests for one lease apart.
+    pub(crate) flight: u64,
     pub(crate) timeout: Duration,
 }
 
 struct Entry {
-    pulse: Arc<Pulse>,
+    /// One for each guard: who acquires twice under one key has two guards of one lease.
+    pulses: Vec<Arc<Pulse>>,
     beat: Beat,
+    /// When the last accepted request was sent.
+    accepted: Moment,
+    /// When it is sent, or sent again.
     due: Moment,
-    in_flight: bool,
+    /// The last request, while its answer is awaited.
+    in_flight: Option<u64>,
     failures: u32,
 }
 
 impl Entry {
+    fn trusted_until(&self) -> Moment {
+        self.accepted.plus(self.beat.trusted_for())
+    }
+
     /// When this lease next needs attention.
     fn next(&self) -> Moment {
-        let trusted_until = self.pulse.trusted_until();
-        if self.in_flight { trusted_until } else { self.due.min(trusted_until) }
+        self.due.min(self.trusted_until())
+    }
+
+    /// What is on its way is not sent again early.
+    fn is_due(&self, now: Moment) -> bool {
+        self.due <= if self.in_flight.is_some() { now } else { now.plus(early(self.beat)) }
+    }
+
+    fn send(&mut self, now: Moment, flight: u64) {
+        if self.in_flight.replace(flight).is_some() {
+            self.put_at_risk();
+        }
+        self.due = now.plus(self.beat.resend_after());
+    }
+
+    fn put_at_risk(&self) {
+        self.pulses.iter().for_each(|pulse| pulse.put_at_risk());
+    }
+
+    /// Takes in that a request which was sent at `sent_at` was accepted.
+    fn accept(&mut self, start: Moment, beat: Beat, sent_at: Moment) {
+        if sent_at >= self.accepted {
+            self.accepted = sent_at;
+            self.beat = beat;
+        } else if beat.interval() < self.beat.interval() {
+            // It is not known which of the two the server has heard last.
+            self.beat = beat;
+        }
+        self.due = due(start, self.beat, self.accepted);
+        self.in_flight = None;
+        self.failures = 0;
+        self.pulses.iter().for_each(|pulse| pulse.trust_until(self.trusted_until()));
     }
 
     fn retry_after(&self, asked: Option<Duration>, jitter: f64) -> Duration {
@@ -106,25 +149,41 @@ pub(crate) struct Schedule {
     start: Option<Moment>,
     /// Lost, and nobody was told yet.
     lost: Vec<Arc<Pulse>>,
+    flights: u64,
 }
 
 impl Schedule {
-    /// Keeps a lease alive whose last accepted request was sent at `sent_at`. Gives back when it needs attention.
-    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) -> Moment {
+    /// Keeps a lease alive whose last accepted request was sent at `sent_at`, for one guard more if others have it already.
+    pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
         let id = pulse.id();
         let start = *self.start.get_or_insert(sent_at);
-        let entry = Entry { pulse, beat, due: due(start, beat, sent_at), in_flight: false, failures: 0 };
-        let next = entry.next();
-        self.agenda.insert((next, id));
-        self.entries.insert(id, entry);
-        next
+        let new = || Entry { pulses: Vec::new(), beat, accepted: sent_at, due: sent_at, in_flight: None, failures: 0 };
+        self.entries.entry(id).or_insert_with(new);
+        self.update(id, |entry| {
+            entry.pulses.push(pulse);
+            entry.accept(start, beat, sent_at);
+        });
     }
 
-    /// Lets a lease be.
-    pub(crate) fn forget(&mut self, id: LeaseId) {
-        if let Some(entry) = self.entries.remove(&id) {
-            self.agenda.remove(&(entry.next(), id));
+    /// Lets a lease be, as far as this guard is concerned.
+    pub(crate) fn forget(&mut self, pulse: &Arc<Pulse>) {
+        let Some(entry) = self.entries.get_mut(&pulse.id()) else { return };
+        entry.pulses.retain(|kept| !Arc::ptr_eq(kept, pulse));
+        if entry.pulses.is_empty() {
+            self.remove(pulse.id());
         }
+    }
+
+    /// Whoever has this guard releases the lease: the other guards of it have lost it.
+    pub(crate) fn release(&mut self, pulse: &Arc<Pulse>) {
+        self.forget(pulse);
+        self.lose(pulse.id(), Loss::Released);
+    }
+
+    fn remove(&mut self, id: LeaseId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.agenda.remove(&(entry.next(), id));
+        Some(entry)
     }
 
     /// When to look again.
@@ -136,18 +195,17 @@ impl Schedule {
     pub(crate) fn lapse(&mut self, now: Moment) {
         let over: Vec<LeaseId> = self.agenda.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
         for id in over {
-            if self.entries.get(&id).is_some_and(|entry| entry.pulse.trusted_until() <= now) {
+            if self.entries.get(&id).is_some_and(|entry| entry.trusted_until() <= now) {
                 self.lose(id, Loss::OutOfTouch);
             }
         }
     }
 
-    fn lose(&mut self, id: LeaseId, loss: Loss) {
-        if let Some(entry) = self.entries.get(&id) {
-            entry.pulse.lose(loss);
-            self.lost.push(Arc::clone(&entry.pulse));
-        }
-        self.forget(id);
+    /// Tells every guard of a lease that it is lost, and lets it be.
+    pub(crate) fn lose(&mut self, id: LeaseId, loss: Loss) {
+        let Some(entry) = self.remove(id) else { return };
+        entry.pulses.iter().for_each(|pulse| pulse.lose(loss.clone()));
+        self.lost.extend(entry.pulses);
     }
 
     /// What was lost since this was asked last; [`Pulse::tell`] is still to be called.
@@ -161,18 +219,18 @@ impl Schedule {
             return Vec::new();
         }
         let near = self.agenda.range(..=(now.plus(EARLY_MAX), LeaseId::from(tenure_core::Token::from_u64(u64::MAX))));
-        let ready = near.map(|(_, id)| *id).filter(|id| {
-            self.entries.get(id).is_some_and(|entry| !entry.in_flight && entry.due <= now.plus(early(entry.beat)))
-        });
+        let ready = near.map(|(_, id)| *id).filter(|id| self.entries.get(id).is_some_and(|entry| entry.is_due(now)));
         let ids: Vec<LeaseId> = ready.collect();
-        ids.iter().for_each(|id| self.update(*id, |entry| entry.in_flight = true));
+        self.flights += 1;
+        let flight = self.flights;
+        ids.iter().for_each(|id| self.update(*id, |entry| entry.send(now, flight)));
         ids.chunks(RENEWALS_PER_REQUEST_MAX).map(|ids| self.batch(ids)).collect()
     }
 
     fn batch(&self, ids: &[LeaseId]) -> Batch {
         let intervals = ids.iter().filter_map(|id| Some(self.entries.get(id)?.beat.interval()));
         let timeout = intervals.min().unwrap_or(TIMEOUT_MAX).clamp(TIMEOUT_MIN, TIMEOUT_MAX);
-        Batch { ids: ids.to_vec(), timeout }
+        Batch { ids: ids.to_vec(), flight: self.flights, timeout }
     }
 
     /// Takes in what the server said about a request that was sent at `sent_at`.
@@ -181,30 +239,23 @@ impl Schedule {
         let start = self.start.unwrap_or(sent_at);
         match answer {
             Answer::Lost(loss) => self.lose(id, loss),
-            Answer::Renewed(ttl) => self.update(id, |entry| {
-                entry.beat = Beat::new(ttl);
-                entry.pulse.trust_until(sent_at.plus(entry.beat.trusted_for()));
-                entry.due = due(start, entry.beat, sent_at);
-                entry.in_flight = false;
-                entry.failures = 0;
-            }),
+            Answer::Renewed(ttl) => self.update(id, |entry| entry.accept(start, Beat::new(ttl), sent_at)),
         }
     }
 
-    /// Whether an answer about this lease is awaited.
-    pub(crate) fn is_in_flight(&self, id: LeaseId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.in_flight)
-    }
-
-    /// No answer came about this lease. `jitter` is between 0 and 1.
-    pub(crate) fn unanswered(&mut self, now: Moment, id: LeaseId, asked: Option<Duration>, jitter: f64) {
+    /// No answer came about the leases of this request that are still in flight with it. `jitter` is between 0 and 1.
+    pub(crate) fn unanswered(&mut self, now: Moment, batch: &Batch, asked: Option<Duration>, jitter: f64) {
         self.lapse(now);
-        self.update(id, |entry| {
-            entry.failures = entry.failures.saturating_add(1);
-            entry.due = now.plus(entry.retry_after(asked, jitter));
-            entry.in_flight = false;
-            entry.pulse.put_at_risk();
-        });
+        for id in &batch.ids {
+            self.update(*id, |entry| {
+                if entry.in_flight == Some(batch.flight) {
+                    entry.failures = entry.failures.saturating_add(1);
+                    entry.due = now.plus(entry.retry_after(asked, jitter));
+                    entry.in_flight = None;
+                    entry.put_at_risk();
+                }
+            });
+        }
     }
 
     /// Changes an entry and its place in the agenda together.
@@ -219,9 +270,9 @@ impl Schedule {
 impl Drop for Schedule {
     /// Nobody keeps them alive any more, whatever the reason: a guard that still lives must know.
     fn drop(&mut self) {
-        for entry in self.entries.values() {
-            entry.pulse.lose(Loss::HeartbeatStopped);
-            entry.pulse.tell();
+        for pulse in self.entries.values().flat_map(|entry| &entry.pulses) {
+            pulse.lose(Loss::HeartbeatStopped);
+            pulse.tell();
         }
     }
 }

@@ -27,6 +27,13 @@ fn ttl(ms: u64) -> Ttl {
     Ttl::from_ms_native(ms).unwrap()
 }
 
+/// The one request that is sent now.
+fn sent(schedule: &mut Schedule, ms: u64) -> Batch {
+    let mut batches = schedule.take_due(at(ms));
+    assert_eq!(batches.len(), 1, "at {ms}");
+    batches.remove(0)
+}
+
 fn due(schedule: &mut Schedule, ms: u64) -> Vec<Vec<LeaseId>> {
     schedule.take_due(at(ms)).into_iter().map(|batch| batch.ids).collect()
 }
@@ -54,8 +61,8 @@ fn a_slow_answer_does_not_lengthen_trust() {
 #[test]
 fn an_unanswered_renewal_is_tried_again_sooner_than_a_beat_and_puts_the_lease_at_risk() {
     let (mut schedule, pulse) = one();
-    due(&mut schedule, 10_000);
-    schedule.unanswered(at(10_010), id(1), None, 0.5);
+    let batch = sent(&mut schedule, 10_000);
+    schedule.unanswered(at(10_010), &batch, None, 0.5);
     assert_eq!(pulse.state(at(10_010)), State::AtRisk);
     assert_eq!(schedule.next(), Some(at(10_635)), "a sixteenth of the interval");
     due(&mut schedule, 10_635);
@@ -71,9 +78,9 @@ fn retries_spread_by_jitter_and_are_never_too_far_apart_for_the_lease() {
         let mut now = ttl_ms / 3 + 1;
         let mut tries = 0_u32;
         // Until trust ends and nothing is on the agenda any more.
-        while !due(&mut schedule, now).is_empty() {
+        while let [batch] = schedule.take_due(at(now)).as_slice() {
             let asked = (tries == 3).then_some(Duration::from_secs(3_600));
-            schedule.unanswered(at(now), id(1), asked, f64::from(tries % 10) / 10.0);
+            schedule.unanswered(at(now), batch, asked, f64::from(tries % 10) / 10.0);
             let Some(next) = schedule.next().map(Moment::as_millis) else { break };
             assert!(next - now <= (ttl_ms / 4).clamp(8, 3_000), "{ttl_ms}: {} after {tries}", next - now);
             now = next + 1;
@@ -86,7 +93,9 @@ fn retries_spread_by_jitter_and_are_never_too_far_apart_for_the_lease() {
 #[test]
 fn trust_ends_on_the_clock_alone_whatever_is_in_flight() {
     let (mut schedule, pulse) = one();
-    due(&mut schedule, 10_000);
+    for second in [10, 13, 16, 19, 22, 25, 28] {
+        sent(&mut schedule, second * 1_000);
+    }
     assert_eq!(schedule.next(), Some(at(28_500)));
     assert_eq!(pulse.state(at(28_500)), State::Lost, "the clock says so before the heartbeat has noticed");
     schedule.lapse(at(28_500));
@@ -156,8 +165,8 @@ fn leases_that_were_taken_at_any_time_are_renewed_by_one_request_per_beat() {
 fn a_beat_is_never_later_than_an_interval_after_the_last_accepted_request() {
     for sent_ms in (0..40_000).step_by(7) {
         let mut schedule = Schedule::default();
-        keep(&mut schedule, 1, 30_000, 5);
-        schedule.forget(id(1));
+        let first = keep(&mut schedule, 1, 30_000, 5);
+        schedule.forget(&first);
         keep(&mut schedule, 2, 30_000, sent_ms);
         let after = schedule.next().unwrap().as_millis() - sent_ms;
         assert!((2_500..=10_000).contains(&after), "{after} ms after {sent_ms}");
@@ -196,7 +205,7 @@ fn a_request_gets_the_interval_of_its_shortest_lease_to_be_answered() {
 fn a_forgotten_lease_is_not_renewed_and_not_lost() {
     let (mut schedule, pulse) = one();
     due(&mut schedule, 10_000);
-    schedule.forget(id(1));
+    schedule.forget(&pulse);
     schedule.answered(at(10_001), at(10_000), id(1), Answer::Lost(Loss::Disowned));
     schedule.lapse(at(60_000));
     assert_eq!((schedule.next(), pulse.loss()), (None, None));
@@ -207,4 +216,98 @@ fn when_nobody_beats_any_more_every_guard_is_told() {
     let (schedule, pulse) = one();
     drop(schedule);
     assert_eq!(pulse.loss(), Some(&Loss::HeartbeatStopped));
+}
+
+/// Two guards of one lease of 30 s, the second taken 2 s after the first.
+fn two() -> (Schedule, Arc<Pulse>, Arc<Pulse>) {
+    let (mut schedule, first) = one();
+    let second = keep(&mut schedule, 1, 30_000, 2_000);
+    (schedule, first, second)
+}
+
+#[test]
+fn every_guard_of_a_lease_is_renewed_by_one_beat_and_hears_of_its_loss() {
+    let (mut schedule, first, second) = two();
+    let batch = sent(&mut schedule, 10_000);
+    schedule.unanswered(at(10_010), &batch, None, 0.5);
+    assert_eq!([&first, &second].map(|pulse| pulse.state(at(10_010))), [State::AtRisk; 2]);
+    schedule.answered(at(11_001), at(11_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!([&first, &second].map(|pulse| pulse.trusted_until()), [at(39_500); 2]);
+    schedule.lapse(at(39_500));
+    assert_eq!([&first, &second].map(|pulse| pulse.loss()), [Some(&Loss::OutOfTouch); 2]);
+    assert_eq!((schedule.take_lost().len(), schedule.next()), (2, None));
+}
+
+#[test]
+fn a_second_guard_leaves_nothing_of_the_first_on_the_agenda() {
+    let (mut schedule, first) = one();
+    // Too late to be due with the first at 10 s.
+    let second = keep(&mut schedule, 1, 30_000, 9_000);
+    assert_eq!(schedule.next(), Some(at(19_000)));
+    schedule.forget(&first);
+    schedule.forget(&second);
+    assert_eq!(schedule.next(), None);
+}
+
+#[test]
+fn a_guard_that_is_dropped_takes_no_heartbeat_from_the_other() {
+    let (mut schedule, first, second) = two();
+    schedule.forget(&second);
+    assert_eq!(due(&mut schedule, 10_000), [[id(1)]]);
+    schedule.lapse(at(60_000));
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::OutOfTouch), None));
+}
+
+#[test]
+fn a_guard_that_releases_the_lease_tells_the_others() {
+    let (mut schedule, first, second) = two();
+    schedule.release(&second);
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::Released), None));
+    assert_eq!((schedule.take_lost().len(), schedule.next()), (1, None));
+}
+
+#[test]
+fn the_release_of_a_guard_that_was_lost_before_is_told_to_one_that_was_taken_since() {
+    let (mut schedule, first) = one();
+    schedule.lapse(at(28_500));
+    let second = keep(&mut schedule, 1, 30_000, 28_600);
+    schedule.release(&first);
+    assert_eq!((first.loss(), second.loss()), (Some(&Loss::OutOfTouch), Some(&Loss::Released)));
+}
+
+#[test]
+fn a_renewal_that_hangs_is_sent_again_and_the_first_answer_counts() {
+    let (mut schedule, pulse) = one();
+    let hung = sent(&mut schedule, 10_000);
+    assert_eq!((schedule.next(), pulse.state(at(12_499))), (Some(at(12_500)), State::Held));
+    let again = sent(&mut schedule, 12_500);
+    assert_eq!((again.ids.clone(), pulse.state(at(12_500))), (vec![id(1)], State::AtRisk));
+    schedule.answered(at(12_510), at(12_500), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(12_510))), (at(41_000), State::Held));
+    let next = schedule.next();
+    schedule.unanswered(at(20_000), &hung, None, 0.5);
+    assert_eq!((schedule.next(), pulse.state(at(20_000))), (next, State::Held), "nobody waits for the first any more");
+}
+
+#[test]
+fn while_the_second_request_is_on_its_way_the_failure_of_the_first_says_nothing_and_its_answer_counts() {
+    let (mut schedule, pulse) = one();
+    let first = sent(&mut schedule, 10_000);
+    sent(&mut schedule, 12_500);
+    schedule.unanswered(at(12_600), &first, None, 0.5);
+    assert_eq!(schedule.next(), Some(at(15_000)));
+    schedule.answered(at(12_700), at(10_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(12_700))), (at(38_500), State::Held));
+}
+
+#[test]
+fn an_answer_that_was_overtaken_can_only_shorten_trust() {
+    for (late_ttl, trusted_until) in [(30_000, 41_000), (60_000, 41_000), (20_000, 31_500)] {
+        let (mut schedule, pulse) = one();
+        sent(&mut schedule, 10_000);
+        sent(&mut schedule, 12_500);
+        schedule.answered(at(12_510), at(12_500), id(1), Answer::Renewed(ttl(30_000)));
+        schedule.answered(at(12_600), at(10_000), id(1), Answer::Renewed(ttl(late_ttl)));
+        assert_eq!(pulse.trusted_until(), at(trusted_until), "{late_ttl}");
+    }
 }

@@ -148,6 +148,19 @@ fn a_server_that_hangs_does_not_delay_the_end_of_trust() {
 }
 
 #[test]
+fn one_renewal_that_hangs_leaves_time_for_two_more_before_the_work_must_stop() {
+    paused(async {
+        let hang = || Reply::Late(Duration::from_secs(3_600));
+        let rig = Rig::start([hang(), hang(), Reply::Renew, Reply::Renew]);
+        let pulse = rig.keep(1);
+        // Who supervises other processes begins to stop them 7.5 s before trust ends.
+        rig.pass(20).await;
+        assert_eq!(pulse.state(rig.clock.now()), State::Held, "{:?}", rig.requests());
+        assert!(pulse.trusted_for(rig.clock.now()) > Duration::from_secs(20));
+    });
+}
+
+#[test]
 fn the_trust_of_a_slow_answer_counts_from_its_sending() {
     paused(async {
         let slow = Reply::Late(Duration::from_secs(9));
@@ -175,7 +188,7 @@ fn a_forgotten_lease_costs_no_more_requests() {
         let rig = Rig::start([Reply::Renew]);
         let pulse = rig.keep(1);
         rig.pass(15).await;
-        rig.heart.forget(pulse.id());
+        rig.heart.forget(&pulse);
         rig.pass(3_600).await;
         assert_eq!((rig.requests(), pulse.loss()), (vec![1], None));
     });

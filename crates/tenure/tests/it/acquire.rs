@@ -58,6 +58,18 @@ async fn after_a_wait_the_lease_is_renewed_before_it_is_trusted() {
 }
 
 #[tokio::test]
+async fn a_key_that_was_used_before_gets_a_lease_that_is_renewed_before_it_is_trusted() {
+    let fake = Fake::start();
+    let mut old = grant(1, 60_000);
+    old["server_time"] = json!("2026-11-15T10:00:59.000Z");
+    fake.once(ACQUIRE, Reply::Json(201, old));
+    fake.once("POST /v1/leases/lease-1-1/renew", Reply::Json(200, json!({ "id": "lease-1-1", "ttl_ms": 30_000 })));
+    let lease = fake.client().acquire(Acquire::one("x:a").idempotency_key("k")).await.unwrap();
+    assert!(lease.trusted_for() <= Duration::from_millis(28_500), "{:?}", lease.trusted_for());
+    assert_eq!(lease.info().ttl(), Duration::from_secs(30));
+}
+
+#[tokio::test]
 async fn a_lease_that_was_lost_while_its_answer_was_on_the_way_is_not_handed_out() {
     let fake = Fake::start();
     fake.once(ACQUIRE, Reply::Late(Duration::from_millis(250), Box::new(Reply::Json(201, grant(1, 300)))));

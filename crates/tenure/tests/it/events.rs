@@ -47,6 +47,21 @@ async fn a_stream_that_breaks_before_its_first_event_skips_nothing() {
 }
 
 #[tokio::test]
+async fn a_quiet_stream_goes_on_from_the_last_place_that_the_server_named() {
+    let fake = Fake::start();
+    let still_here = |cursor: u64| format!(": still here\nid: {cursor}\n\n");
+    fake.once(EVENTS, stream(&format!("{}{}{}", event(11), still_here(300), still_here(482))))
+        .once(EVENTS, stream(&format!(": still here\n\n{}", still_here(490))))
+        .once(EVENTS, stream(&format!("{}{}", still_here(499), event(500))));
+    let mut events = fake.client().watch(EventQuery::default().after(10));
+    assert_eq!((events.next().await.unwrap().cursor, events.cursor()), (11, Some(11)));
+    assert_eq!((events.next().await.unwrap().cursor, events.cursor()), (500, Some(500)), "no event without data");
+    let asked = fake.seen(EVENTS);
+    let resumed: Vec<_> = asked.iter().map(|seen| seen.header("last-event-id").unwrap().to_owned()).collect();
+    assert_eq!(resumed, ["10", "482", "490"]);
+}
+
+#[tokio::test]
 async fn a_refused_stream_is_an_error_and_ends_as_a_stream() {
     let fake = Fake::start();
     fake.once(EVENTS, Reply::Json(400, json!({ "code": "bad_request", "detail": "no such kind" })));

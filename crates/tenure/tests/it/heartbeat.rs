@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tenure::{Acquire, Lease, Loss, Refusal, State, Status};
+use tenure::{Acquire, Client, Error, Lease, Loss, Refusal, State, Status};
 
 use crate::fake::{Fake, PATIENCE, Reply, grant, renew_all};
 
@@ -58,6 +58,64 @@ async fn releasing_gives_it_back_at_once() {
 }
 
 #[tokio::test]
+async fn a_release_whose_connection_has_died_is_sent_again_on_another_one() {
+    let fake = Fake::start();
+    let mut released = grant(1, 30_000);
+    released["status"] = json!("released");
+    fake.once(RELEASE, Reply::Hang).once(RELEASE, Reply::Json(200, released));
+    let client = Client::builder().url(&fake.url).patience(Duration::from_secs(2)).build().unwrap();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    client.acquire(Acquire::one("x:a")).await.unwrap().release().await.unwrap();
+    assert_eq!(fake.seen(RELEASE).len(), 2);
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_answers_takes_no_longer_than_the_patience() {
+    let fake = Fake::start();
+    fake.always(RELEASE, |_| Reply::Hang);
+    let client = Client::builder().url(&fake.url).patience(Duration::from_secs(1)).build().unwrap();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    let start = Instant::now();
+    let error = lease.release().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(fake.seen(RELEASE).len(), 2);
+}
+
+#[tokio::test]
+async fn a_guard_takes_over_the_ttl_of_a_renewal_that_its_client_makes() {
+    let fake = Fake::start();
+    let client = fake.client();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000))).always(RENEW, renew_all(900));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    fake.once("POST /v1/leases/lease-1-1/renew", Reply::Json(200, json!({ "id": "lease-1-1", "ttl_ms": 900 })));
+    client.renew(lease.id(), Some(Duration::from_millis(900))).await.unwrap();
+    assert!(lease.trusted_for() < Duration::from_millis(900), "{:?}", lease.trusted_for());
+    fake.wait_for(RENEW, 2);
+    assert_eq!(lease.state(), State::Held, "and it is renewed at that pace");
+}
+
+#[tokio::test]
+async fn every_guard_of_one_lease_hears_that_it_is_over() {
+    let fake = Fake::start();
+    let client = fake.client();
+    fake.always(RENEW, renew_all(900)).always(ACQUIRE, |_| Reply::Json(201, grant(1, 900)));
+    let keyed = || client.acquire(Acquire::one("x:a").idempotency_key("k"));
+    let (first, second, third) = (keyed().await.unwrap(), keyed().await.unwrap(), keyed().await.unwrap());
+    drop(third);
+    let seen = fake.seen(RENEW).len();
+    fake.wait_for(RENEW, seen + 3);
+    assert_eq!((first.state(), second.state()), (State::Held, State::Held), "one that is dropped takes nothing along");
+
+    let mut released = grant(1, 900);
+    released["status"] = json!("released");
+    fake.once(RELEASE, Reply::Json(200, released));
+    second.release().await.unwrap();
+    assert_eq!(lost(&first).await, Loss::Released);
+}
+
+#[tokio::test]
 async fn a_revoked_lease_is_lost_with_the_reason_and_its_late_release_is_told() {
     let fake = Fake::start();
     let ended = json!({ "id": "lease-1-1", "outcome": "lost", "reason": "revoked", "note": "maintenance",
@@ -98,6 +156,18 @@ async fn a_server_that_hangs_does_not_keep_the_loss_from_being_told() {
     let sent = fake.seen(ACQUIRE)[0].at;
     assert_eq!(lost(&lease).await, Loss::OutOfTouch);
     assert!(sent.elapsed() < Duration::from_millis(900), "{:?}", sent.elapsed());
+}
+
+#[tokio::test]
+async fn a_renewal_whose_connection_has_died_is_sent_again_on_another_one() {
+    let fake = Fake::start();
+    fake.once(RENEW, Reply::Hang).once(RENEW, Reply::Hang).always(RENEW, renew_all(2_000));
+    let lease = guard(&fake, 2_000).await;
+    let taken = fake.seen(ACQUIRE)[0].at;
+    let third = fake.wait_for(RENEW, 3)[2].at - taken;
+    assert!(third < Duration::from_millis(1_250), "before a supervisor stops the work: {third:?}");
+    fake.wait_for(RENEW, 6);
+    assert_eq!((lease.state(), lease.loss()), (State::Held, None));
 }
 
 #[tokio::test]

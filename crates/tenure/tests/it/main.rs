@@ -6,3 +6,4 @@ mod calls;
 mod events;
 mod fake;
 mod heartbeat;
+mod worker;
