@@ -1,7 +1,7 @@
 //! Owns the start (L2, L13): a ledger is opened from what the store kept, in a new epoch.
 //!
 //! Every active lease then runs at least its ttl from the start. A holder that was told «renewed» just before the crash is
-//! not expired early though that renewal was never written, and an outage of Tenure itself expires nobody.
+//! not expired early though that renewal was never written, and a crash or a restart of Tenure itself expires nobody.
 
 use crate::change::{Head, Record};
 use crate::event::{Event, EventKind};
