@@ -60,25 +60,6 @@ fn require_refuses_a_push_while_the_repository_is_anothers() {
 }
 
 #[test]
-fn a_hook_that_was_there_still_runs_first_and_comes_back() {
-    let world = World::new();
-    let a = world.alone("a");
-    let hook = a.dir.join(".git/hooks/pre-commit");
-    a.write(".git/hooks/pre-commit", "#!/bin/sh\necho earlier hook >&2\ntest ! -e stop\n");
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
-    policy(&a, "warn");
-    policy(&a, "warn");
-    a.write("x", "1");
-    assert!(a.commit().ok().err.contains("earlier hook"));
-    a.write("stop", "");
-    assert_ne!(a.commit().code, Some(0));
-    a.tenure(&["hooks", "uninstall"]).ok();
-    assert!(std::fs::read_to_string(&hook).expect("back").contains("earlier hook"));
-    a.git(&["config", "core.hooksPath", "/tmp"]).ok();
-    a.tenure(&["hooks", "install"]).exits(2);
-}
-
-#[test]
 fn the_server_refuses_what_skipped_the_local_hooks() {
     let world = World::new();
     let (a, b) = (world.clone("a"), world.clone("b"));
