@@ -2,8 +2,8 @@
 //! which of them a caller acts as. An actor is a name, never a credential: whoever can write the folder can be it.
 //!
 //! The order: the name given by the caller, a data directory given by the caller, the default of this worktree. Every
-//! worktree has a default of its own, so two agents in two worktrees are two holders. Nothing ever falls back to
-//! another actor than the one that is named.
+//! worktree has a default of its own, so two agents in two worktrees are two holders. Nothing here falls back to
+//! another actor than the one that is named; hooks do, and say so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,8 @@ impl Repo {
             return Ok(Some((self.find_actor(name)?, Source::Flag)));
         }
         if let Some(dir) = &wanted.data_dir {
-            return Ok(Some((read(dir)?, Source::Env)));
+            // Whole, for whoever gets it from us and goes elsewhere.
+            return Ok(Some((read(&self.git.dir().join(dir))?, Source::Env)));
         }
         let (id, source) = match self.is_main_worktree() {
             true => (self.settings()?.default_actor, Source::RepoDefault),

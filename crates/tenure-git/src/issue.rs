@@ -19,8 +19,9 @@ use crate::swap::{self, Swapped};
 use crate::view::read_files;
 
 /// Where issues live.
-const ISSUES: &str = "refs/tenure/issues/";
-const FILE: &str = "issue.json";
+pub(crate) const ISSUES: &str = "refs/tenure/issues/";
+/// What an issue's commit holds.
+pub(crate) const FILE: &str = "issue.json";
 const AUTHOR: &str = "tenure <tenure@localhost>";
 /// The shortest prefix of an id that may stand for it.
 const PREFIX_MIN: usize = 4;

@@ -8,9 +8,12 @@ use tenure_core::Timestamp;
 
 use crate::actor::{create_dir, write_whole};
 use crate::error::Error;
-use crate::name::LockName;
+use crate::issue::{self, ISSUES};
+use crate::name::{LOCKS, LockName};
+use crate::record;
 use crate::repo::Repo;
 use crate::status::{Listed, Status};
+use crate::view::GUARD;
 
 /// What a clone asks of those who work in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,6 +138,43 @@ pub fn against_push(status: &Status, me: Option<&str>) -> Vec<Listed> {
 
 fn is_mine(lock: &Listed, me: Option<&str>) -> bool {
     me == Some(lock.owner.as_str())
+}
+
+/// What a ref is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Work on files.
+    Branch,
+    /// A tag, notes, or what others keep: no work on files.
+    Other,
+    /// A lock, the guard or an issue: commits with this one file.
+    Record(&'static str),
+    /// What the other program keeps beside its locks.
+    Foreign,
+    /// Among the refs of either program, and written by neither.
+    Stray,
+}
+
+/// What the ref of this name is for.
+pub fn purpose(reference: &str) -> Purpose {
+    let is_hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let below = |root: &str| reference.strip_prefix(root);
+    if below("refs/heads/").is_some() {
+        return Purpose::Branch;
+    }
+    if reference == GUARD || below(LOCKS).is_some_and(|hash| is_hex(hash, 16)) {
+        return Purpose::Record(record::FILE);
+    }
+    if below(ISSUES).is_some_and(|id| is_hex(id, 32)) {
+        return Purpose::Record(issue::FILE);
+    }
+    if reference == "refs/grite/wal" || below("refs/grite/snapshots/").is_some() {
+        return Purpose::Foreign;
+    }
+    match below("refs/grite/").or(below("refs/tenure/")) {
+        Some(_) => Purpose::Stray,
+        None => Purpose::Other,
+    }
 }
 
 /// One line about a lock of somebody else.

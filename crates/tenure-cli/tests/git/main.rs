@@ -7,5 +7,6 @@ mod hooks;
 mod interop;
 mod kill;
 mod lock;
+mod pushes;
 mod seed;
 mod support;
