@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
 
 mod chained;
+mod check;
 mod hooks;
 mod interop;
 mod kill;
