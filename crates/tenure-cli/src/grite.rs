@@ -12,12 +12,13 @@ use crate::args::Cli;
 /// The commands that this name has.
 const COMMANDS: [&str; 4] = ["lock", "actor", "hooks", "issue"];
 /// Flags of every command, and whether a value follows.
-const FLAGS: [(&str, bool); 6] = [
+const FLAGS: [(&str, bool); 7] = [
     ("--actor", true),
     ("--data-dir", true),
     ("--remote", true),
     ("--local", false),
     ("--quiet", false),
+    ("-q", false),
     ("--no-daemon", false),
 ];
 
@@ -84,6 +85,7 @@ mod tests {
         assert_eq!(moved("grite --actor a --json --local lock status"), "grite --json lock --actor a --local status");
         assert_eq!(moved("grite --actor=a lock run -- x --local"), "grite lock --actor=a run -- x --local");
         assert_eq!(moved("grite lock acquire --actor a"), "grite lock acquire --actor a");
+        assert_eq!(moved("grite -q lock status"), "grite lock -q status");
         assert_eq!(moved("grite -V"), "grite -V");
     }
 }

@@ -2,8 +2,8 @@
 //! which of them a caller acts as. An actor is a name, never a credential: whoever can write the folder can be it.
 //!
 //! The order: the name given by the caller, a data directory given by the caller, the default of this worktree. Every
-//! worktree has a default of its own, so two agents in two worktrees are two holders. Nothing ever falls back to
-//! another actor than the one that is named.
+//! worktree has a default of its own, so two agents in two worktrees are two holders. Nothing here falls back to
+//! another actor than the one that is named; hooks do, and say so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,11 @@ impl Repo {
         match (found.next(), found.next()) {
             (Some(actor), None) => Ok(actor.clone()),
             (None, _) => Err(Error::Actor(format!("no actor {name:?} in this repository"))),
-            (Some(_), Some(_)) => Err(Error::Actor(format!("{name:?} fits several actors"))),
+            (Some(one), Some(other)) => {
+                let ids = [one, other].into_iter().chain(found).map(|actor| actor.id.as_str());
+                let ids = ids.collect::<Vec<_>>().join(", ");
+                Err(Error::Actor(format!("{name:?} fits several actors; name one by its id: {ids}")))
+            }
         }
     }
 
@@ -122,7 +126,8 @@ impl Repo {
             return Ok(Some((self.find_actor(name)?, Source::Flag)));
         }
         if let Some(dir) = &wanted.data_dir {
-            return Ok(Some((read(dir)?, Source::Env)));
+            // Whole, for whoever gets it from us and goes elsewhere.
+            return Ok(Some((read(&self.git.dir().join(dir))?, Source::Env)));
         }
         let (id, source) = match self.is_main_worktree() {
             true => (self.settings()?.default_actor, Source::RepoDefault),
@@ -146,7 +151,7 @@ impl Repo {
         if let Some(found) = self.existing_actor(wanted)? {
             return Ok(found);
         }
-        let actor = self.create_actor(None, now)?;
+        let actor = self.write_actor(None, now)?;
         self.set_default(&actor)?;
         let source = if self.is_main_worktree() { Source::RepoDefault } else { Source::Worktree };
         Ok((actor, source))
@@ -154,9 +159,15 @@ impl Repo {
 
     /// Makes a new actor. Nobody acts as it until it is named or made a default.
     pub fn create_actor(&self, label: Option<&str>, now: Timestamp) -> Result<Actor, Error> {
+        // Whoever asks for the same label at the same moment must see that it is taken.
+        let _alone = self.lock_actors()?;
         if let Some(label) = label {
             self.check_label(label)?;
         }
+        self.write_actor(label, now)
+    }
+
+    fn write_actor(&self, label: Option<&str>, now: Timestamp) -> Result<Actor, Error> {
         let id = Uuid::new_v4().simple().to_string();
         let dir = self.actors_dir().join(&id);
         let mut text = format!("actor_id = \"{id}\"\n");
@@ -208,8 +219,8 @@ impl Repo {
         }
     }
 
-    /// One at a time chooses an identity; the kernel frees it however the process ends.
-    fn lock_actors(&self) -> Result<fs::File, Error> {
+    /// One at a time chooses an identity or changes a setting; the kernel frees it however the process ends.
+    pub(crate) fn lock_actors(&self) -> Result<fs::File, Error> {
         let path = self.common_dir.join("tenure").join("actors.lock");
         create_dir(&self.common_dir.join("tenure"))?;
         let broken = |source| Error::Io { path: path.clone(), source };

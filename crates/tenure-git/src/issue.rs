@@ -11,7 +11,9 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::lease::{Clock, pause};
-use crate::limits::{ATTEMPTS_MAX, ISSUE_BYTES_MAX, ISSUE_LABEL_BYTES_MAX, ISSUE_LABELS_MAX, ISSUE_TITLE_BYTES_MAX};
+use crate::limits::{
+    ATTEMPTS_MAX, ISSUE_BYTES_MAX, ISSUE_LABEL_BYTES_MAX, ISSUE_LABELS_MAX, ISSUE_TITLE_BYTES_MAX, UNMOVED_REFUSALS_MAX,
+};
 use crate::objects::Oid;
 use crate::remote::{Change, Pushed, Remote};
 use crate::repo::{Mode, Repo};
@@ -19,8 +21,9 @@ use crate::swap::{self, Swapped};
 use crate::view::read_files;
 
 /// Where issues live.
-const ISSUES: &str = "refs/tenure/issues/";
-const FILE: &str = "issue.json";
+pub(crate) const ISSUES: &str = "refs/tenure/issues/";
+/// What an issue's commit holds.
+pub(crate) const FILE: &str = "issue.json";
 const AUTHOR: &str = "tenure <tenure@localhost>";
 /// The shortest prefix of an id that may stand for it.
 const PREFIX_MIN: usize = 4;
@@ -112,6 +115,18 @@ struct Stored {
     issue: Issue,
 }
 
+/// How often a change was refused although the issue was as it had been.
+#[derive(Default)]
+struct Refusals(u32);
+
+impl Refusals {
+    /// Counts one. Somebody else's change may be under way, which is a race; a hook's no is none.
+    fn is_final(&mut self, detail: &str) -> bool {
+        self.0 += 1;
+        self.0 > UNMOVED_REFUSALS_MAX || detail.contains("hook declined")
+    }
+}
+
 impl<'a> Issues<'a> {
     /// The issues that `mode` judges, for this actor.
     pub fn open(repo: &'a Repo, mode: &Mode, me: impl Into<String>, clock: Clock<'a>) -> Result<Issues<'a>, Error> {
@@ -137,10 +152,12 @@ impl<'a> Issues<'a> {
         };
         let kind = serde_json::json!({ "IssueCreated": { "title": title, "body": body, "labels": issue.labels } });
         issue.happen(&self.me, now, kind);
-        for _ in 0..ATTEMPTS_MAX {
-            if let Some(commit) = self.put(&issue, None, now)? {
+        let mut refusals = Refusals::default();
+        for attempt in 0..ATTEMPTS_MAX {
+            if let Some(commit) = self.put(&issue, None, now, &mut refusals)? {
                 return Ok(Changed { issue, commit });
             }
+            pause(attempt);
         }
         Err(self.too_busy())
     }
@@ -176,11 +193,12 @@ impl<'a> Issues<'a> {
     }
 
     fn change(&self, id: &str, act: impl Fn(&mut Issue, &str, Timestamp)) -> Result<Changed, Error> {
+        let mut refusals = Refusals::default();
         for attempt in 0..ATTEMPTS_MAX {
             let Stored { oid, mut issue } = pick(self.read()?, id)?;
             let now = (self.clock)();
             act(&mut issue, &self.me, now);
-            if let Some(commit) = self.put(&issue, Some(&oid), now)? {
+            if let Some(commit) = self.put(&issue, Some(&oid), now, &mut refusals)? {
                 return Ok(Changed { issue, commit });
             }
             pause(attempt);
@@ -188,8 +206,14 @@ impl<'a> Issues<'a> {
         Err(self.too_busy())
     }
 
-    /// Writes and has it taken; none: somebody else changed it meanwhile.
-    fn put(&self, issue: &Issue, old: Option<&Oid>, now: Timestamp) -> Result<Option<Oid>, Error> {
+    /// Writes and has it taken; none: somebody else changed it meanwhile, or is about to.
+    fn put(
+        &self,
+        issue: &Issue,
+        old: Option<&Oid>,
+        now: Timestamp,
+        refusals: &mut Refusals,
+    ) -> Result<Option<Oid>, Error> {
         let (git, objects) = (&self.repo.git, &self.repo.objects);
         let json = serde_json::to_vec_pretty(issue).unwrap_or_default();
         if json.len() > ISSUE_BYTES_MAX {
@@ -204,22 +228,24 @@ impl<'a> Issues<'a> {
         let commit = objects.commit(git, &format!("tree {tree}\n{parent}{who}\n\nIssue: {}\n", issue.issue_id))?;
         let reference = format!("{ISSUES}{}", issue.issue_id);
         let change = Change { reference, old: old.cloned(), new: Some(commit.clone()) };
-        Ok(self.take(&change)?.then_some(commit))
+        Ok(self.take(&change, refusals)?.then_some(commit))
     }
 
-    fn take(&self, change: &Change) -> Result<bool, Error> {
+    fn take(&self, change: &Change, refusals: &mut Refusals) -> Result<bool, Error> {
         let Some(remote) = &self.remote else {
             return Ok(matches!(swap::local(self.repo, std::slice::from_ref(change))?, Swapped::Done(_)));
         };
         match remote.push(self.repo, std::slice::from_ref(change))? {
             Pushed::Done(_) => Ok(true),
             Pushed::Refused(detail) => {
-                // Refused although it is as it was: that is no race.
                 remote.fetch(self.repo, &self.refspecs(remote))?;
                 let cached = remote.cached(&change.reference);
                 let now = self.repo.git.run(&["rev-parse", "-q", "--verify", &cached], b"")?;
                 let unmoved = Oid::parse(now.text().trim()) == change.old;
-                if unmoved { Err(Error::RemoteRefused { name: remote.name().to_owned(), detail }) } else { Ok(false) }
+                match unmoved && refusals.is_final(&detail) {
+                    true => Err(Error::RemoteRefused { name: remote.name().to_owned(), detail }),
+                    false => Ok(false),
+                }
             }
             Pushed::Unknown(detail) => Err(remote.unavailable(detail, true)),
         }

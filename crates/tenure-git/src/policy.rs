@@ -8,9 +8,12 @@ use tenure_core::Timestamp;
 
 use crate::actor::{create_dir, write_whole};
 use crate::error::Error;
-use crate::name::LockName;
+use crate::issue::{self, ISSUES};
+use crate::name::{LOCKS, LockName};
+use crate::record;
 use crate::repo::Repo;
 use crate::status::{Listed, Status};
+use crate::view::GUARD;
 
 /// What a clone asks of those who work in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,15 +75,23 @@ impl Repo {
 
     /// Sets the policy of this clone.
     pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let _alone = self.lock_actors()?;
         self.write_setting("lock_policy", policy.as_str())
     }
 
+    /// Changes a setting; the caller keeps others from doing so at the same time.
     pub(crate) fn write_setting(&self, key: &str, value: &str) -> Result<(), Error> {
         let file = self.config_file();
         self.settings()?;
         let old = fs::read_to_string(&file).unwrap_or_default();
+        let new = with_setting(&old, key, value);
+        // A key can be spelled in ways that a line does not show; better say so than break the file.
+        if toml::from_str::<Settings>(&new).is_err() {
+            let why = format!("{key} cannot be set here: change it by hand to {value:?}");
+            return Err(Error::Config { place: file.display().to_string(), why });
+        }
         create_dir(file.parent().unwrap_or(&self.common_dir))?;
-        write_whole(&file, &with_setting(&old, key, value))
+        write_whole(&file, &new)
     }
 }
 
@@ -88,8 +99,11 @@ impl Repo {
 fn with_setting(old: &str, key: &str, value: &str) -> String {
     let line = format!("{key} = {}", toml::Value::from(value));
     let top = old.lines().take_while(|line| !line.trim_start().starts_with('['));
-    let is_key =
-        |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    let spelled = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
+    let is_key = |line: &str| {
+        let rest = spelled.iter().find_map(|key| line.trim_start().strip_prefix(key.as_str()));
+        rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
     let Some(at) = top.enumerate().find(|(_, line)| is_key(line)).map(|(at, _)| at) else {
         return format!("{line}\n{old}");
     };
@@ -137,6 +151,43 @@ fn is_mine(lock: &Listed, me: Option<&str>) -> bool {
     me == Some(lock.owner.as_str())
 }
 
+/// What a ref is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Work on files.
+    Branch,
+    /// A tag, notes, or what others keep: no work on files.
+    Other,
+    /// A lock, the guard or an issue: commits with this one file.
+    Record(&'static str),
+    /// What the other program keeps beside its locks.
+    Foreign,
+    /// Among the refs of either program, and written by neither.
+    Stray,
+}
+
+/// What the ref of this name is for.
+pub fn purpose(reference: &str) -> Purpose {
+    let is_hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let below = |root: &str| reference.strip_prefix(root);
+    if below("refs/heads/").is_some() {
+        return Purpose::Branch;
+    }
+    if reference == GUARD || below(LOCKS).is_some_and(|hash| is_hex(hash, 16)) {
+        return Purpose::Record(record::FILE);
+    }
+    if below(ISSUES).is_some_and(|id| is_hex(id, 32)) {
+        return Purpose::Record(issue::FILE);
+    }
+    if reference == "refs/grite/wal" || below("refs/grite/snapshots/").is_some() {
+        return Purpose::Foreign;
+    }
+    match below("refs/grite/").or(below("refs/tenure/")) {
+        Some(_) => Purpose::Stray,
+        None => Purpose::Other,
+    }
+}
+
 /// One line about a lock of somebody else.
 pub fn line(lock: &Listed, now: Timestamp) -> String {
     let seconds = lock.expires_unix_ms.saturating_sub(now.unix_ms()) / 1_000;
@@ -157,6 +208,32 @@ mod tests {
         let policy = with_setting(old, "lock_policy", "off");
         assert_eq!(policy, "# mine\nlock_policy = \"off\"\nverify = true\n\n[snapshot]\nlock_policy = \"inner\"\n");
         assert_eq!(with_setting("", "a", "b"), "a = \"b\"\n");
+    }
+
+    #[test]
+    fn a_key_in_quotes_is_the_same_key() {
+        for old in ["\"a\" = 1\n", "'a'=1\n", " \"a\"  = 1\n"] {
+            assert_eq!(with_setting(old, "a", "b"), "a = \"b\"\n", "{old}");
+        }
+        assert_eq!(with_setting("\"aa\" = 1\n", "a", "b"), "a = \"b\"\n\"aa\" = 1\n");
+    }
+
+    #[test]
+    fn refs_are_known_by_what_is_written_there() {
+        for (reference, purpose) in [
+            ("refs/heads/refs/tenure/x", Purpose::Branch),
+            ("refs/notes/commits", Purpose::Other),
+            ("refs/grite/locks/4fa20104a646a633", Purpose::Record("lock.json")),
+            ("refs/tenure/guard", Purpose::Record("lock.json")),
+            ("refs/tenure/issues/0123456789abcdef0123456789abcdef", Purpose::Record("issue.json")),
+            ("refs/grite/wal", Purpose::Foreign),
+            ("refs/grite/snapshots/1700000000000", Purpose::Foreign),
+            ("refs/grite/locks/4fa20104a646a633/x", Purpose::Stray),
+            ("refs/tenure/remotes/origin/guard", Purpose::Stray),
+            ("refs/tenure/guards", Purpose::Stray),
+        ] {
+            assert_eq!(super::purpose(reference), purpose, "{reference}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the files beside.
 
 mod install;
+mod pushed;
 mod serve;
 
 use tenure_git::policy::Policy;
@@ -10,6 +11,9 @@ use super::lock::{Door, Where, explain};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+
+/// The hooks of a clone.
+const CLONE: [&str; 3] = ["pre-commit", "pre-merge-commit", "pre-push"];
 
 /// Enforce the lock policy when somebody commits or pushes.
 ///
@@ -26,7 +30,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Install pre-commit and pre-push hooks in this clone; hooks that are there still run first
+    /// Install pre-commit, pre-merge-commit and pre-push hooks in this clone; hooks that are there still run first
     Install {
         /// Also set the policy
         #[arg(long, value_parser = policy)]
@@ -58,12 +62,14 @@ fn policy(text: &str) -> Result<Policy, String> {
 pub(crate) fn run(args: &Args, output: Output) -> Outcome {
     let door = Door::open(&args.place)?;
     match &args.command {
-        Command::Install { policy } => put(&door, &["pre-commit", "pre-push"], *policy, output),
+        Command::Install { policy } => put(&door, &CLONE, *policy, output),
         Command::Server { policy } => put(&door, &["pre-receive"], *policy, output),
         Command::Uninstall => install::uninstall(&door, output),
-        Command::Run { hook, .. } => match hook.as_str() {
+        Command::Run { hook, arguments } => match hook.as_str() {
             "pre-commit" => serve::pre_commit(&door, output),
-            "pre-push" => serve::pre_push(&door, output),
+            "pre-merge-commit" => serve::pre_merge_commit(&door, output),
+            // Without what git gives it: the remote that git pushes to by itself.
+            "pre-push" => serve::pre_push(&door, arguments.first().map_or("origin", String::as_str), output),
             "pre-receive" => serve::pre_receive(&door, output),
             other => Err(Failure::usage(format!("there is no hook {other:?}"))),
         },

@@ -60,49 +60,82 @@ fn require_refuses_a_push_while_the_repository_is_anothers() {
 }
 
 #[test]
-fn a_hook_that_was_there_still_runs_first_and_comes_back() {
+fn require_wants_a_lock_for_what_a_merge_brings_but_not_for_the_default_branch() {
     let world = World::new();
-    let a = world.alone("a");
-    let hook = a.dir.join(".git/hooks/pre-commit");
-    a.write(".git/hooks/pre-commit", "#!/bin/sh\necho earlier hook >&2\ntest ! -e stop\n");
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
-    policy(&a, "warn");
-    policy(&a, "warn");
-    a.write("x", "1");
-    assert!(a.commit().ok().err.contains("earlier hook"));
-    a.write("stop", "");
-    assert_ne!(a.commit().code, Some(0));
-    a.tenure(&["hooks", "uninstall"]).ok();
-    assert!(std::fs::read_to_string(&hook).expect("back").contains("earlier hook"));
-    a.git(&["config", "core.hooksPath", "/tmp"]).ok();
-    a.tenure(&["hooks", "install"]).exits(2);
+    let a = world.clone("a");
+    let commit_on = |branch: &str, from: &str, file: &str| {
+        a.git(&["switch", "-qc", branch, from]).ok();
+        a.write(file, "1");
+        a.commit().ok();
+    };
+    commit_on("side", "main", "src/a.rs");
+    commit_on("next", "main", "lib/b.rs");
+    a.git(&["push", "-q", "origin", "next:main"]).ok();
+    a.git(&["fetch", "-q"]).ok();
+    a.git(&["remote", "set-head", "origin", "main"]).ok();
+    commit_on("work", "main", "docs/c.md");
+    policy(&a, "require");
+    let refused = a.git(&["merge", "-q", "--no-ff", "-m", "merge", "side"]);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(refused.err.contains("you hold no lock that covers path:src/a.rs"), "{refused:?}");
+    a.git(&["reset", "-q", "--hard"]).ok();
+    a.git(&["merge", "-q", "--no-ff", "-m", "merge", "origin/main"]).ok();
+    a.acquire("path:src", "1h").ok();
+    a.git(&["merge", "-q", "--no-ff", "-m", "merge", "side"]).ok();
 }
 
 #[test]
-fn the_server_refuses_what_skipped_the_local_hooks() {
+fn no_setting_hides_a_submodule_from_require() {
     let world = World::new();
-    let (a, b) = (world.clone("a"), world.clone("b"));
-    let server = world.place("remote.git");
-    server.tenure(&["hooks", "server", "--policy", "require"]).ok();
-    server.git(&["config", "receive.advertisePushOptions", "true"]).ok();
-    let me = a.acquire("path:src", "1h").ok().json()["data"]["owner"].as_str().expect("a text").to_owned();
-    a.write("src/a.rs", "1");
+    let a = world.clone("a");
+    let other = world.alone("other");
+    other.git(&["commit", "-q", "--allow-empty", "-m", "one"]).ok();
+    let url = other.dir.display().to_string();
+    a.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &url, "sm"]).ok();
     a.commit().ok();
-    let unnamed = a.git(&["push", "origin", "main"]);
-    assert_ne!(unnamed.code, Some(0));
-    assert!(unnamed.err.contains("git push -o tenure-actor=ID"), "{unnamed:?}");
-    let option = format!("tenure-actor={me}");
-    a.git(&["push", "-q", "-o", &option, "origin", "main"]).ok();
-    b.git(&["pull", "-q", "origin", "main"]).ok();
-    b.write("src/b.rs", "1");
-    b.commit().ok();
-    let refused = b.git(&["push", "-q", "--no-verify", "-o", "tenure-actor=b", "origin", "main"]);
-    assert!(refused.err.contains(&format!("path:src is locked by {me}")), "{refused:?}");
-    // Taking back somebody's commit touches its files, too.
-    let reset = b.git(&["push", "-q", "-f", "-o", "tenure-actor=b", "origin", "HEAD~2:main"]);
-    assert!(reset.err.contains("path:src is locked by"), "{reset:?}");
-    // Locks themselves are not work on files.
-    b.acquire("path:docs", "1h").ok();
+    policy(&a, "require");
+    a.git(&["config", "diff.ignoreSubmodules", "all"]).ok();
+    a.git(&["config", "submodule.sm.ignore", "all"]).ok();
+    a.below("sm").git(&["commit", "-q", "--allow-empty", "-m", "two"]).ok();
+    a.git(&["update-index", "sm"]).ok();
+    let refused = a.git(&["commit", "-q", "-m", "bump"]);
+    assert!(refused.err.contains("you hold no lock that covers path:sm"), "{refused:?}");
+}
+
+#[test]
+fn an_actor_of_another_repository_is_not_taken_for_one_of_this() {
+    let world = World::new();
+    let (a, b) = (world.clone("a"), world.alone("b"));
+    b.acquire("path:src", "1h").ok();
+    policy(&b, "require");
+    b.write("src/a.rs", "1");
+    b.git(&["add", "-A"]).ok();
+    let inside = format!("git -C {} commit -q -m change", b.dir.display());
+    let committed = a.tenure(&["lock", "run", "--resource", "path:x", "--", "sh", "-c", &inside]).ok();
+    assert!(committed.err.contains("judged as the default actor of this worktree"), "{committed:?}");
+    // Warn refuses nothing, whatever is wrong.
+    policy(&b, "warn");
+    b.write(".git/grite/config.toml", "default_actor = \"gone\"\n");
+    b.write("src/a.rs", "2");
+    let committed = b.commit().ok();
+    assert!(committed.err.contains("Warning: nobody looked at the locks"), "{committed:?}");
+}
+
+#[test]
+fn a_data_directory_is_found_from_the_folder_of_the_commit() {
+    let world = World::new();
+    let a = world.alone("a");
+    policy(&a, "require");
+    let below = a.below("src");
+    a.write("src/home/config.toml", "actor_id = \"agent-7\"\n");
+    a.write(".git/info/exclude", "home\n");
+    a.write("src/a.rs", "1");
+    let env = [("GRITE_HOME", "home")];
+    below.bash("tenure lock acquire path:src; git add -A; git commit -q -m change", &env).ok();
+    // What a command below gets does not depend on where it goes.
+    a.write("src/a.rs", "2");
+    let held = "tenure lock run --resource path:src -- sh -c 'cd ..; tenure actor show --json'";
+    assert_eq!(below.bash(held, &env).ok().json()["data"]["actor_id"], "agent-7");
 }
 
 #[test]

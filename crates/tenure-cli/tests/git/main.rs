@@ -2,9 +2,12 @@
 #![expect(clippy::indexing_slicing, reason = "a missing member of a JSON answer fails the test")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
 
+mod chained;
+mod check;
 mod hooks;
 mod interop;
 mod kill;
 mod lock;
+mod pushes;
 mod seed;
 mod support;

@@ -1,6 +1,7 @@
 //! Who an agent is.
 
 use tenure_git::actor::{Source, Wanted};
+use tenure_git::policy::Policy;
 use tenure_git::{Error, Repo};
 
 use crate::support::*;
@@ -89,7 +90,7 @@ fn making_the_first_actor_keeps_the_settings_that_are_there() {
     let expected =
         format!("default_actor = \"{}\"\n# ours\nlock_policy = \"require\"\n[snapshot]\nmax = 1\n", actor.id);
     assert_eq!(text, expected);
-    assert_eq!(repo.policy().expect("read"), tenure_git::policy::Policy::Require);
+    assert_eq!(repo.policy().expect("read"), Policy::Require);
 }
 
 #[test]
@@ -104,4 +105,47 @@ fn a_data_directory_with_an_actor_is_that_actor() {
     assert_eq!(repo.actor(&wanted, world.clock.now()).expect("there").0.id, "agent-7");
     std::fs::write(home.join("config.toml"), "actor_id = \"a\\nb\"\n").expect("written");
     assert!(repo.actor(&wanted, world.clock.now()).is_err());
+}
+
+#[test]
+fn a_label_has_one_actor_also_when_many_ask_for_it_at_once() {
+    let world = World::on_path();
+    let alone = world.alone("x");
+    let now = world.clock.now();
+    for round in 0..rounds(10) {
+        let label = format!("w{round}");
+        let made = std::thread::scope(|scope| {
+            let make = || alone.repo.create_actor(Some(&label), now).is_ok();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).filter(|ok| *ok).count()
+        });
+        assert_eq!(made, 1, "{label}");
+    }
+}
+
+#[test]
+fn a_name_that_fits_several_actors_says_which_ids_there_are() {
+    let world = World::on_path();
+    let repo = world.alone("x").repo;
+    let one = repo.create_actor(Some("w"), world.clock.now()).expect("made");
+    let two = repo.create_actor(None, world.clock.now()).expect("made");
+    // As earlier versions could leave it.
+    std::fs::write(two.dir.join("config.toml"), format!("actor_id = \"{}\"\nlabel = \"w\"\n", two.id))
+        .expect("written");
+    let said = repo.find_actor("w").expect_err("two").to_string();
+    assert!(said.contains("name one by its id") && said.contains(&one.id) && said.contains(&two.id), "{said}");
+}
+
+#[test]
+fn a_setting_that_is_spelled_in_quotes_is_changed_and_one_that_cannot_be_is_left() {
+    let world = World::on_path();
+    let repo = world.alone("x").repo;
+    std::fs::create_dir_all(repo.common_dir.join("grite")).expect("made");
+    std::fs::write(repo.config_file(), "\"lock_policy\" = \"require\"\n").expect("written");
+    repo.set_policy(Policy::Off).expect("set");
+    assert_eq!(repo.policy().expect("read"), Policy::Off);
+    let strange = "\"lock\\u005fpolicy\" = \"require\"\n";
+    std::fs::write(repo.config_file(), strange).expect("written");
+    assert!(matches!(repo.set_policy(Policy::Off), Err(Error::Config { .. })));
+    assert_eq!(std::fs::read_to_string(repo.config_file()).expect("read"), strange);
 }

@@ -44,6 +44,46 @@ fn everybody_who_comments_at_once_is_heard() {
     assert_eq!(with(first, |issues| issues.show(&id)).expect("shown").comment_count(), 4);
 }
 
+/// Puts a hook into the remote that adds a line to `pushes` for every push and then does more.
+fn on_push(world: &World, more: &str) {
+    let hook = world.remote().join("hooks/pre-receive");
+    std::fs::create_dir_all(world.remote().join("hooks")).expect("made");
+    std::fs::write(&hook, format!("#!/bin/sh\necho push >> pushes\n{more}\n")).expect("written");
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+}
+
+fn pushes(world: &World) -> usize {
+    std::fs::read_to_string(world.remote().join("pushes")).expect("pushed").lines().count()
+}
+
+#[test]
+fn a_comment_waits_while_the_change_of_another_is_under_way() {
+    let world = World::on_path();
+    let a = world.clone_for("a");
+    let id = with(&a, |issues| issues.create("t", "", &[])).expect("made").issue.issue_id;
+    // What the other holds in the remote, from before our first push to our third.
+    let lock = format!("refs/tenure/issues/{id}.lock");
+    std::fs::write(world.remote().join(&lock), "").expect("written");
+    on_push(&world, &format!("test $(wc -l < pushes) -lt 3 || rm -f {lock}"));
+    with(&a, |issues| issues.comment(&id, "heard")).expect("heard");
+    assert_eq!(pushes(&world), 3);
+    assert_eq!(with(&a, |issues| issues.show(&id)).expect("shown").comment_count(), 1);
+}
+
+#[test]
+fn a_hook_that_says_no_is_asked_once_and_a_lock_that_stays_is_said() {
+    let world = World::on_path();
+    let a = world.clone_for("a");
+    let id = with(&a, |issues| issues.create("t", "", &[])).expect("made").issue.issue_id;
+    on_push(&world, "exit 1");
+    assert!(matches!(with(&a, |issues| issues.comment(&id, "x")), Err(Error::RemoteRefused { .. })));
+    assert_eq!(pushes(&world), 1);
+    std::fs::write(world.remote().join(format!("refs/tenure/issues/{id}.lock")), "").expect("written");
+    on_push(&world, "");
+    assert!(matches!(with(&a, |issues| issues.comment(&id, "x")), Err(Error::RemoteRefused { .. })));
+    assert_eq!(pushes(&world), 8, "six more tries than the first");
+}
+
 #[test]
 fn what_is_no_issue_is_said_to_be_none() {
     let world = World::on_path();

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
+use tenure_core::resource::ResourceError;
 use tenure_git::policy::{Touched, line, touched};
 use tenure_git::status::Status;
 use tenure_git::{Error, LockName, Repo};
@@ -59,7 +60,7 @@ pub(crate) fn why_not(touched: &Touched, status: &Status) -> Vec<String> {
 
 /// A resource as typed, or a path from here as the repository names it.
 fn name_of(repo: &Repo, typed: &str) -> Result<LockName, Failure> {
-    if ["path:", "issue:", "repo:"].iter().any(|kind| typed.starts_with(kind)) {
+    if typed.split_once(':').is_some_and(|(kind, _)| is_kind(kind)) {
         return LockName::parse(typed).map_err(explain);
     }
     let top = repo.git.done(&["rev-parse", "--show-toplevel"], b"").map_err(explain)?;
@@ -72,6 +73,11 @@ fn name_of(repo: &Repo, typed: &str) -> Result<LockName, Failure> {
     });
     let inside = inside.map_err(|_| Failure::from(Error::BadInput(format!("{typed:?} is not in this repository"))))?;
     Ok(path_name(&inside.to_string_lossy()))
+}
+
+/// What may stand before the colon of a resource (R1); `./a:b` is a file.
+fn is_kind(text: &str) -> bool {
+    !matches!(LockName::parse(&format!("{text}:x")), Err(Error::BadName { why: ResourceError::BadKind, .. }))
 }
 
 /// The lock name of a path in the repository. One that cannot be locked itself is covered through its folder.
