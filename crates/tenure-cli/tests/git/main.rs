@@ -6,5 +6,6 @@ mod hooks;
 mod interop;
 mod kill;
 mod lock;
+mod run;
 mod seed;
 mod support;
