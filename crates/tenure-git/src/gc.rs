@@ -94,6 +94,20 @@ impl Locks<'_> {
         Ok(over)
     }
 
+    /// How lapsed locks are ended: removed where that is harmless, which writes no objects and leaves less to read;
+    /// else marked released.
+    pub(crate) fn ends_of(&self, lapsed: &[(&Entry, &Payload)]) -> Result<Vec<Change>, Error> {
+        let now = (self.clock)();
+        let entries: Vec<&Entry> = lapsed.iter().map(|(entry, _)| *entry).collect();
+        let histories = Histories::read(self.repo, &entries)?;
+        let is_over = |payload: &Payload| payload.is_free(now, self.skew_ms);
+        let end = |(entry, payload): &(&Entry, &Payload)| match histories.all(&entry.oid, is_over) {
+            true => Ok(deletion(entry)),
+            false => self.write_release(entry, payload, now),
+        };
+        lapsed.iter().map(end).collect()
+    }
+
     fn remove_here(&self, doomed: &[&Entry]) -> Result<Vec<String>, Error> {
         let mut gone = Vec::new();
         for chunk in doomed.chunks(CHANGES_MAX) {
@@ -113,9 +127,11 @@ impl Locks<'_> {
 }
 
 fn deletions(entries: &[&Entry]) -> Vec<Change> {
-    let deletion =
-        |entry: &&Entry| Change { reference: entry.reference.clone(), old: Some(entry.oid.clone()), new: None };
-    entries.iter().map(deletion).collect()
+    entries.iter().map(|entry| deletion(entry)).collect()
+}
+
+fn deletion(entry: &Entry) -> Change {
+    Change { reference: entry.reference.clone(), old: Some(entry.oid.clone()), new: None }
 }
 
 /// The states that some locks went through, read in two processes for all of them.

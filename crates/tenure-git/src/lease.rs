@@ -223,8 +223,8 @@ impl<'a> Locks<'a> {
         }
     }
 
-    /// Marks lapsed locks released ahead of a grant that has no room for all of them. What was renewed meanwhile, or
-    /// ended by somebody else, is judged anew.
+    /// Ends lapsed locks ahead of a grant that has no room for all of them. What was renewed meanwhile, or ended by
+    /// somebody else, is judged anew.
     fn end_lapsed(
         &self,
         lapsed: &[(&Entry, &Payload)],
@@ -232,11 +232,8 @@ impl<'a> Locks<'a> {
         views: &Views,
         round: &mut Round,
     ) -> Result<(), Error> {
-        for part in lapsed.chunks(CHANGES_MAX) {
-            let now = (self.clock)();
-            let release = |(entry, payload): &(&Entry, &Payload)| self.write_release(entry, payload, now);
-            let changes = part.iter().map(release).collect::<Result<Vec<Change>, Error>>()?;
-            if self.take(&changes, name, views, round)?.is_none() {
+        for part in self.ends_of(lapsed)?.chunks(CHANGES_MAX) {
+            if self.take(part, name, views, round)?.is_none() {
                 return Ok(());
             }
         }
@@ -317,7 +314,7 @@ impl<'a> Locks<'a> {
         Ok((Granted { payload, token: Some(token), acquired: true }, changes))
     }
 
-    fn write_release(&self, entry: &Entry, payload: &Payload, now: Timestamp) -> Result<Change, Error> {
+    pub(crate) fn write_release(&self, entry: &Entry, payload: &Payload, now: Timestamp) -> Result<Change, Error> {
         let released = payload.released();
         let commit = Commit { payload: &released, parent: Some(&entry.oid), token: entry.token, now };
         let (_, new) = commit.write(&self.repo.git, &self.repo.objects)?;

@@ -121,13 +121,17 @@ fn however_many_locks_have_lapsed_below_a_path_no_change_names_more_refs_than_fi
             let file = judge.join(format!("refs/grite/locks/{number:016x}"));
             std::fs::write(file, format!("{oid}\n")).expect("written");
         }
+        // An older state of it has not run out yet, so that it can only be marked.
+        a.acquire("path:src/kept", 10 * MINUTE).expect("free");
+        a.renew("path:src/kept", MINUTE).expect("mine");
         hook(&world, "pre-receive", "test $(wc -l) -le 250");
         world.clock.advance(MINUTE + 5_000);
         let b = if has_remote { world.clone_for("b") } else { world.alone("b") };
         assert!(b.acquire("path:src", MINUTE).expect("all of them have lapsed").acquired);
-        // A late renewal must fail: all of them are marked.
+        // None is left that a late renewal could find.
         let status = b.with(|locks| locks.status()).expect("status");
         assert_eq!((status.live.len(), status.expired.len()), (1, 0));
+        assert!(git(&judge, &["log", "--format=%s", &at(&judge, "path:src/kept")]).lines().count() == 3);
     }
 }
 
