@@ -194,3 +194,14 @@ fn drain(stream: Option<impl Read + Send + 'static>, sender: mpsc::Sender<Vec<u8
         let _ = sender.send(bytes);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_subcommand_and_not_a_setting_before_it() {
+        assert_eq!(subcommand(&["-c", "push.pushOption=", "push", "--porcelain", "origin"]), "push");
+        assert_eq!(subcommand(&["cat-file", "--batch"]), "cat-file");
+    }
+}
