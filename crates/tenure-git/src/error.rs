@@ -183,6 +183,16 @@ pub enum NotHeld {
     },
 }
 
+impl Error {
+    /// The same error after a change was sent of which nobody knows whether it stands.
+    pub(crate) fn with_unknown_end(self) -> Error {
+        match self {
+            Error::RemoteUnavailable { name, detail, .. } => Error::RemoteUnavailable { name, detail, unknown: true },
+            other => other,
+        }
+    }
+}
+
 impl From<Conflict> for Error {
     fn from(conflict: Conflict) -> Error {
         Error::Conflict(Box::new(conflict))

@@ -7,16 +7,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::git::Git;
 use crate::heal::heal_all;
 use crate::lease::Locks;
+use crate::limits::CHANGES_MAX;
 use crate::objects::Oid;
 use crate::record::Payload;
 use crate::remote::Change;
 use crate::swap::{self, Swapped};
 use crate::view::{Entry, View, read_payloads};
-
-/// How many refs one push or one transaction removes: command lines have a length.
-const CHUNK: usize = 200;
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ pub struct Collected {
     pub waiting: usize,
     /// Over, but somebody took or changed them meanwhile.
     pub changed: usize,
-    /// Refs that cannot be read: nobody knows whether they may go.
+    /// Refs that cannot be read, they or what they were before: nobody knows whether they may go.
     pub unreadable: Vec<String>,
     /// Lock files of killed processes that were removed.
     pub healed: Vec<PathBuf>,
@@ -55,7 +54,7 @@ impl Locks<'_> {
             None => self.remove_here(&doomed)?,
             Some(remote) => {
                 let mut gone = Vec::new();
-                for chunk in doomed.chunks(CHUNK) {
+                for chunk in doomed.chunks(CHANGES_MAX) {
                     gone.extend(remote.push_any(self.repo, &deletions(chunk))?);
                 }
                 gone
@@ -85,6 +84,9 @@ impl Locks<'_> {
             }
         }
         let histories = Histories::read(self.repo, &candidates)?;
+        let (candidates, torn): (Vec<&Entry>, Vec<&Entry>) =
+            candidates.into_iter().partition(|entry| histories.has(entry));
+        collected.unreadable.extend(torn.into_iter().map(|entry| entry.reference.clone()));
         let is_over = |payload: &Payload| payload.is_free(now, self.skew_ms);
         let (over, waiting): (Vec<&Entry>, Vec<&Entry>) =
             candidates.into_iter().partition(|entry| histories.all(&entry.oid, is_over));
@@ -92,9 +94,23 @@ impl Locks<'_> {
         Ok(over)
     }
 
+    /// How lapsed locks are ended: removed where that is harmless, which writes no objects and leaves less to read;
+    /// else marked released.
+    pub(crate) fn ends_of(&self, lapsed: &[(&Entry, &Payload)]) -> Result<Vec<Change>, Error> {
+        let now = (self.clock)();
+        let entries: Vec<&Entry> = lapsed.iter().map(|(entry, _)| *entry).collect();
+        let histories = Histories::read(self.repo, &entries)?;
+        let is_over = |payload: &Payload| payload.is_free(now, self.skew_ms);
+        let end = |(entry, payload): &(&Entry, &Payload)| match histories.all(&entry.oid, is_over) {
+            true => Ok(deletion(entry)),
+            false => self.write_release(entry, payload, now),
+        };
+        lapsed.iter().map(end).collect()
+    }
+
     fn remove_here(&self, doomed: &[&Entry]) -> Result<Vec<String>, Error> {
         let mut gone = Vec::new();
-        for chunk in doomed.chunks(CHUNK) {
+        for chunk in doomed.chunks(CHANGES_MAX) {
             if matches!(swap::local(self.repo, &deletions(chunk))?, Swapped::Done(_)) {
                 gone.extend(chunk.iter().map(|entry| entry.reference.clone()));
                 continue;
@@ -111,9 +127,11 @@ impl Locks<'_> {
 }
 
 fn deletions(entries: &[&Entry]) -> Vec<Change> {
-    let deletion =
-        |entry: &&Entry| Change { reference: entry.reference.clone(), old: Some(entry.oid.clone()), new: None };
-    entries.iter().map(deletion).collect()
+    entries.iter().map(|entry| deletion(entry)).collect()
+}
+
+fn deletion(entry: &Entry) -> Change {
+    Change { reference: entry.reference.clone(), old: Some(entry.oid.clone()), new: None }
 }
 
 /// The states that some locks went through, read in two processes for all of them.
@@ -127,15 +145,14 @@ impl Histories {
         if tips.is_empty() {
             return Ok(Histories { parents: HashMap::new(), payloads: HashMap::new() });
         }
-        let asked: String = tips.iter().map(|entry| format!("{}\n", entry.oid)).collect();
-        let listed = repo.git.done(&["rev-list", "--parents", "--stdin"], asked.as_bytes())?;
-        let parse = |line: &str| {
-            let mut ids = line.split(' ').filter_map(Oid::parse);
-            Some((ids.next()?, ids.collect()))
-        };
-        let parents: HashMap<Oid, Vec<Oid>> = listed.text().lines().filter_map(parse).collect();
+        let parents = ancestry(&repo.git, tips)?;
         let payloads = read_payloads(&repo.git, &parents.keys().collect::<Vec<_>>())?;
         Ok(Histories { parents, payloads })
+    }
+
+    /// Whether what a lock went through could be read.
+    fn has(&self, tip: &Entry) -> bool {
+        self.parents.contains_key(&tip.oid)
     }
 
     /// Whether every state behind this commit is known and passes.
@@ -153,4 +170,25 @@ impl Histories {
         }
         true
     }
+}
+
+/// The commits behind some locks with their parents. One that git cannot follow stops the whole listing, so it is looked
+/// for by halves, and only its own lock is left out.
+fn ancestry(git: &Git, tips: &[&Entry]) -> Result<HashMap<Oid, Vec<Oid>>, Error> {
+    let asked: String = tips.iter().map(|entry| format!("{}\n", entry.oid)).collect();
+    let listed = git.run(&["rev-list", "--parents", "--stdin"], asked.as_bytes())?;
+    if listed.ok() {
+        let parse = |line: &str| {
+            let mut ids = line.split(' ').filter_map(Oid::parse);
+            Some((ids.next()?, ids.collect()))
+        };
+        return Ok(listed.text().lines().filter_map(parse).collect());
+    }
+    if tips.len() < 2 {
+        return Ok(HashMap::new());
+    }
+    let (some, others) = tips.split_at(tips.len() / 2);
+    let mut parents = ancestry(git, some)?;
+    parents.extend(ancestry(git, others)?);
+    Ok(parents)
 }

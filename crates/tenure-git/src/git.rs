@@ -1,7 +1,7 @@
 //! Owns how `git` is called: fixed locale, no prompts, no surprises from the caller's environment, bounded time when
 //! a network is involved. Does not interpret what git says beyond its exit code.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +26,8 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: String,
+    /// All of its standard error is here: no process is left that could add to it.
+    pub is_whole: bool,
 }
 
 impl Output {
@@ -92,7 +94,7 @@ impl Git {
             said.read_to_end(&mut stdout)?;
             complaint.rewind()?;
             complaint.read_to_end(&mut stderr)?;
-            Ok(Output { code: status.code(), stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+            Ok(Output { code: status.code(), stdout, stderr: text(&stderr), is_whole: true })
         };
         let output = run().map_err(|why| failed_to_run(args, &why))?;
         Ok(output.or_error(&subcommand(args))?.stdout)
@@ -124,13 +126,21 @@ impl Git {
 }
 
 fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
-    let is_option = |arg: &&OsString| arg.as_encoded_bytes().starts_with(b"-");
-    let all: Vec<OsString> = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
-    all.iter().find(|arg| !is_option(arg)).map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default()
+    let mut words = args.iter().map(|arg| arg.as_ref().to_string_lossy());
+    while let Some(word) = words.next() {
+        match word.as_ref() {
+            // Its setting is no subcommand.
+            "-c" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            subcommand => return subcommand.to_owned(),
+        }
+    }
+    String::new()
 }
 
 fn failed_to_run<S: AsRef<OsStr>>(args: &[S], why: &std::io::Error) -> Error {
     let detail = match why.kind() {
+        std::io::ErrorKind::ArgumentListTooLong => "its command line is too long".to_owned(),
         std::io::ErrorKind::NotFound => "the program 'git' was not found (or the directory is gone)".to_owned(),
         _ => why.to_string(),
     };
@@ -152,16 +162,27 @@ fn finish(mut child: Child, input: &[u8], limit: Option<Duration>) -> std::io::R
         None => out.recv().ok(),
         Some(limit) => out.recv_timeout(limit).ok(),
     };
-    let Some(stdout) = end_of_output else {
-        let _ = child.kill();
-        let _ = child.wait();
-        let stderr = format!("no answer within {} s", limit.unwrap_or_default().as_secs());
-        return Ok(Output { code: None, stdout: Vec::new(), stderr });
+    let status = match &end_of_output {
+        Some(_) => child.wait()?.code(),
+        None => {
+            let _ = child.kill();
+            let _ = child.wait();
+            None
+        }
     };
-    let status = child.wait()?;
     // A helper that git left behind may keep the stream open; what it says is not for us.
-    let stderr = err.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
-    Ok(Output { code: status.code(), stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+    let said = err.recv_timeout(Duration::from_secs(1));
+    let is_whole = said.is_ok();
+    let mut stderr = text(&said.unwrap_or_default());
+    if end_of_output.is_none() {
+        stderr
+            .insert_str(0, &format!("fatal: no answer within {} s\n", limit.unwrap_or_default().as_secs_f64().ceil()));
+    }
+    Ok(Output { code: status, stdout: end_of_output.unwrap_or_default(), stderr, is_whole })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn drain(stream: Option<impl Read + Send + 'static>, sender: mpsc::Sender<Vec<u8>>) {
@@ -172,4 +193,15 @@ fn drain(stream: Option<impl Read + Send + 'static>, sender: mpsc::Sender<Vec<u8
         }
         let _ = sender.send(bytes);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_subcommand_and_not_a_setting_before_it() {
+        assert_eq!(subcommand(&["-c", "push.pushOption=", "push", "--porcelain", "origin"]), "push");
+        assert_eq!(subcommand(&["cat-file", "--batch"]), "cat-file");
+    }
 }

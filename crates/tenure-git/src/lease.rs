@@ -5,20 +5,21 @@
 //! it if the locks it rests on have changed, and otherwise shows its refs while taking it. Only when that does not
 //! settle the matter are the remote's locks fetched. Nothing is refused on old knowledge.
 
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use tenure_core::{Timestamp, Ttl};
 use uuid::Uuid;
 
-use crate::error::{Conflict, Error, Verb, Why};
+use crate::error::{Conflict, Error, NotHeld, Verb, Why};
 use crate::judge::{Case, Verdict};
-use crate::limits::{ATTEMPTS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, UNMOVED_REFUSALS_MAX};
+use crate::limits::CHANGES_MAX;
 use crate::name::LockName;
 use crate::objects::Oid;
 use crate::record::{Commit, Payload};
 use crate::remote::{Advertised, Change, Pushed, Remote};
 use crate::repo::{Mode, Repo};
+use crate::round::Round;
+pub(crate) use crate::round::pause;
 use crate::swap::{self, Swapped};
 use crate::view::{self, Entry, GUARD, Space, View, What};
 
@@ -26,6 +27,7 @@ use crate::view::{self, Entry, GUARD, Space, View, What};
 pub type Clock<'a> = &'a dyn Fn() -> Timestamp;
 
 /// The locks of a repository, as one agent deals with them.
+#[derive(Clone)]
 pub struct Locks<'a> {
     pub(crate) repo: &'a Repo,
     pub(crate) remote: Option<Remote>,
@@ -57,6 +59,17 @@ pub struct Granted {
 /// A renewal is a grant that was held already.
 pub type Renewed = Granted;
 
+/// A lock of the caller that is to last longer.
+struct Mine<'v> {
+    entry: &'v Entry,
+    payload: &'v Payload,
+    /// It may not end before this, however short the new ttl is: another process of the same holder may rely on it.
+    not_before: u64,
+}
+
+/// The judge took a change; a remote showed its refs while doing so.
+struct Taken(Advertised);
+
 /// What the judge has, and what only this clone has.
 pub(crate) struct Views {
     pub(crate) judge: View,
@@ -74,8 +87,16 @@ impl<'a> Locks<'a> {
         self.remote.as_ref().map(Remote::name)
     }
 
-    /// Takes a lock, or renews it if the caller holds it already.
+    /// The same locks, for acts that are given up at this moment: no talk with the remote outlasts it.
+    pub fn until(&self, deadline: Instant) -> Locks<'a> {
+        let remote = self.remote.clone().map(|remote| remote.until(deadline));
+        Locks { remote, ..self.clone() }
+    }
+
+    /// Takes a lock; one that the caller holds already is renewed, and never made to end earlier.
     pub fn acquire(&self, ask: Ask<'_>) -> Result<Granted, Error> {
+        // One for all tries: by it a try is known that arrived although nobody said so.
+        let nonce = Uuid::new_v4().to_string();
         let mut round = Round::first(self.remote.is_some());
         loop {
             let views = self.read(&mut round, What::All)?;
@@ -87,10 +108,16 @@ impl<'a> Locks<'a> {
                     continue;
                 }
                 Verdict::Refused(conflict) => return Err(conflict.into()),
-                Verdict::Mine(entry, payload) => match self.extend(ask, &views, (entry, payload), &mut round)? {
-                    Some(granted) => return Ok(granted),
-                    None => continue,
-                },
+                Verdict::Mine(entry, payload) => {
+                    let mine = Mine { entry, payload, not_before: payload.expires_unix_ms };
+                    match self.extend(ask, &views, &mine, &mut round)? {
+                        Some(granted) if granted.payload.nonce == nonce => {
+                            return self.confirm(Granted { acquired: true, ..granted }, ask, &views, None);
+                        }
+                        Some(granted) => return Ok(granted),
+                        None => continue,
+                    }
+                }
             };
             match self.local_only(&case, &views)? {
                 Some(_) if round.on_old_knowledge => {
@@ -100,56 +127,74 @@ impl<'a> Locks<'a> {
                 Some(conflict) => return Err(conflict.into()),
                 None => {}
             }
-            let (granted, changes) = self.write_grant(ask, &views, &case, slot, &lapsed)?;
-            match self.swap(&changes)? {
-                Swapped::Done(advertised) => {
-                    self.settle(&changes, &views);
-                    return self.confirm(granted, ask, &views, advertised);
-                }
-                Swapped::Refused(detail) => round.lost(self, &changes, detail, || self.contended(ask.name, &views))?,
+            if lapsed.len() > CHANGES_MAX {
+                self.end_lapsed(&lapsed, ask.name, &views, &mut round)?;
+                continue;
+            }
+            let (granted, changes) = self.write_grant(ask, &views, &case, &nonce, (slot, &lapsed))?;
+            if let Some(Taken(advertised)) = self.take(&changes, ask.name, &views, &mut round)? {
+                return self.confirm(granted, ask, &views, advertised);
             }
         }
     }
 
     /// Keeps a lock the caller holds (L5). Never revives one.
     pub fn renew(&self, ask: Ask<'_>) -> Result<Renewed, Error> {
+        self.renew_if(ask, None)
+    }
+
+    /// Keeps the very grant with this nonce, and never makes it end earlier.
+    pub fn renew_grant(&self, ask: Ask<'_>, nonce: &str) -> Result<Renewed, Error> {
+        self.renew_if(ask, Some(nonce))
+    }
+
+    fn renew_if(&self, ask: Ask<'_>, nonce: Option<&str>) -> Result<Renewed, Error> {
         let mut round = Round::first(self.remote.is_some());
         loop {
             let views = self.read(&mut round, What::One(ask.name))?;
             match self.case(ask.name).renew(&views.judge) {
-                Err(_) if round.on_old_knowledge => round.fetch_next(),
-                Err(ended) => return Err(ended.into()),
-                Ok(mine) => {
-                    if let Some(renewed) = self.extend(ask, &views, mine, &mut round)? {
+                Ok((entry, payload)) if is_meant(payload, nonce) => {
+                    let not_before = nonce.map_or(0, |_| payload.expires_unix_ms);
+                    let mine = Mine { entry, payload, not_before };
+                    if let Some(renewed) = self.extend(ask, &views, &mine, &mut round)? {
                         return Ok(renewed);
                     }
                 }
+                _ if round.on_old_knowledge => round.fetch_next(),
+                Ok(_) => return Err(Error::NotHeld(NotHeld::Absent(ask.name.to_string()))),
+                Err(ended) => return Err(ended.into()),
             }
         }
     }
 
     /// Gives a lock back (L6): nothing happens if it is nobody's. Whether there was something to give back.
     pub fn release(&self, name: &LockName) -> Result<bool, Error> {
+        self.release_if(name, None)
+    }
+
+    /// Gives the very grant with this nonce back, and leaves a later one of the same holder alone.
+    pub fn release_grant(&self, name: &LockName, nonce: &str) -> Result<bool, Error> {
+        self.release_if(name, Some(nonce))
+    }
+
+    fn release_if(&self, name: &LockName, nonce: Option<&str>) -> Result<bool, Error> {
         let mut round = Round::first(self.remote.is_some());
         loop {
             let views = self.read(&mut round, What::One(name))?;
             let case = self.case(name);
             let (entry, payload) = match case.release(&views.judge) {
-                Ok(Some(mine)) => mine,
+                Ok(Some(mine)) if is_meant(mine.1, nonce) => mine,
                 _ if round.on_old_knowledge => {
                     round.fetch_next();
                     continue;
                 }
-                Ok(None) => return self.release_local_only(&case, &views),
+                Ok(Some(_)) => return Ok(false),
+                Ok(None) => return self.release_local_only(&case, &views, nonce),
                 Err(conflict) => return Err(conflict.into()),
             };
             let changes = [self.write_release(entry, payload, case.now)?];
-            match self.swap(&changes)? {
-                Swapped::Done(_) => {
-                    self.settle(&changes, &views);
-                    return Ok(true);
-                }
-                Swapped::Refused(detail) => round.lost(self, &changes, detail, || self.contended(name, &views))?,
+            if self.take(&changes, name, &views, &mut round)?.is_some() {
+                return Ok(true);
             }
         }
     }
@@ -159,28 +204,40 @@ impl<'a> Locks<'a> {
         &self,
         ask: Ask<'_>,
         views: &Views,
-        (entry, payload): (&Entry, &Payload),
+        mine: &Mine<'_>,
         round: &mut Round,
     ) -> Result<Option<Granted>, Error> {
+        let Mine { entry, payload, not_before } = mine;
         let now = (self.clock)();
-        let payload = Payload { expires_unix_ms: now.plus_ms(ask.ttl.ms()).unix_ms(), ..payload.clone() };
+        let expires_unix_ms = now.plus_ms(ask.ttl.ms()).unix_ms().max(*not_before);
+        let payload = Payload { expires_unix_ms, ..(*payload).clone() };
         let token = match entry.token {
             Some(token) => Some(token),
             None => self.token_by_nonce(&payload.nonce)?,
         };
         let commit = Commit { payload: &payload, parent: Some(&entry.oid), token, now };
         let (_, new) = commit.write(&self.repo.git, &self.repo.objects)?;
-        let changes = [change(&entry.reference, Some(entry), new)];
-        match self.swap(&changes)? {
-            Swapped::Done(_) => {
-                self.settle(&changes, views);
-                self.in_time(Granted { payload, token, acquired: false }, ask.name).map(Some)
-            }
-            Swapped::Refused(detail) => {
-                round.lost(self, &changes, detail, || self.contended(ask.name, views))?;
-                Ok(None)
+        match self.take(&[change(&entry.reference, Some(entry), new)], ask.name, views, round)? {
+            Some(_) => self.in_time(Granted { payload, token, acquired: false }, ask.name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends lapsed locks ahead of a grant that has no room for all of them. What was renewed meanwhile, or ended by
+    /// somebody else, is judged anew.
+    fn end_lapsed(
+        &self,
+        lapsed: &[(&Entry, &Payload)],
+        name: &LockName,
+        views: &Views,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        for part in self.ends_of(lapsed)?.chunks(CHANGES_MAX) {
+            if self.take(part, name, views, round)?.is_none() {
+                return Ok(());
             }
         }
+        Ok(())
     }
 
     /// A grant stands only if the remote had no other locks while taking it: what it was judged on may be old, and a
@@ -193,14 +250,16 @@ impl<'a> Locks<'a> {
         advertised: Advertised,
     ) -> Result<Granted, Error> {
         if self.remote.is_some() && !advertised.is_some_and(|refs| same_locks(&refs, &judged.judge)) {
-            let views = self.read(&mut Round::fetching(), What::All)?;
+            let views = match self.read(&mut Round::fetching(), What::All) {
+                Ok(views) => views,
+                Err(error) => return Err(self.given_back(&granted, ask.name, error)),
+            };
             let case = self.case(ask.name);
             let others =
                 View { locks: views.judge.locks.into_iter().filter(|e| !is_of(e, &granted)).collect(), guard: None };
             if let Verdict::Refused(conflict) = case.acquire(&others) {
                 // A lock that another program brought to the remote without the guard: it was there first.
-                self.release(ask.name)?;
-                return Err(conflict.into());
+                return Err(self.given_back(&granted, ask.name, conflict.into()));
             }
         }
         self.in_time(granted, ask.name)
@@ -211,8 +270,18 @@ impl<'a> Locks<'a> {
         if granted.payload.is_live((self.clock)()) {
             return Ok(granted);
         }
-        self.release(name)?;
-        Err(Error::TooLate { resource: name.to_string() })
+        Err(self.given_back(&granted, name, Error::TooLate { resource: name.to_string() }))
+    }
+
+    /// Gives back what the remote took and nobody may rely on. The reason; or that the lock may be left behind.
+    fn given_back(&self, granted: &Granted, name: &LockName, reason: Error) -> Error {
+        match self.release_grant(name, &granted.payload.nonce) {
+            Ok(_) => reason,
+            Err(failed) => match reason {
+                Error::RemoteUnavailable { .. } => reason.with_unknown_end(),
+                _ => failed.with_unknown_end(),
+            },
+        }
     }
 
     fn write_grant(
@@ -220,13 +289,13 @@ impl<'a> Locks<'a> {
         ask: Ask<'_>,
         views: &Views,
         case: &Case<'_>,
-        slot: Option<&Entry>,
-        lapsed: &[(&Entry, &Payload)],
+        nonce: &str,
+        (slot, lapsed): (Option<&Entry>, &[(&Entry, &Payload)]),
     ) -> Result<(Granted, Vec<Change>), Error> {
         let (git, objects) = (&self.repo.git, &self.repo.objects);
         let payload = Payload {
             owner: self.me.clone(),
-            nonce: Uuid::new_v4().to_string(),
+            nonce: nonce.to_owned(),
             expires_unix_ms: case.now.plus_ms(ask.ttl.ms()).unix_ms(),
             resource: ask.name.to_string(),
         };
@@ -245,7 +314,7 @@ impl<'a> Locks<'a> {
         Ok((Granted { payload, token: Some(token), acquired: true }, changes))
     }
 
-    fn write_release(&self, entry: &Entry, payload: &Payload, now: Timestamp) -> Result<Change, Error> {
+    pub(crate) fn write_release(&self, entry: &Entry, payload: &Payload, now: Timestamp) -> Result<Change, Error> {
         let released = payload.released();
         let commit = Commit { payload: &released, parent: Some(&entry.oid), token: entry.token, now };
         let (_, new) = commit.write(&self.repo.git, &self.repo.objects)?;
@@ -271,7 +340,7 @@ impl<'a> Locks<'a> {
             }
             round.on_old_knowledge = false;
         }
-        remote.fetch_locks(self.repo)?;
+        remote.fetch_locks(self.repo).map_err(|error| round.told(error))?;
         Ok(pair(view::read(self.repo, &spaces, what)?))
     }
 
@@ -286,14 +355,37 @@ impl<'a> Locks<'a> {
         Ok(view::read(self.repo, &[&space], What::All)?.pop().unwrap_or_default())
     }
 
+    /// Has the judge take the changes; none: they have to be judged anew.
+    fn take(
+        &self,
+        changes: &[Change],
+        name: &LockName,
+        views: &Views,
+        round: &mut Round,
+    ) -> Result<Option<Taken>, Error> {
+        match self.swap(changes)? {
+            Swapped::Done(advertised) => {
+                self.settle(changes, name, views);
+                return Ok(Some(Taken(advertised)));
+            }
+            Swapped::Refused(detail) => round.lost(self, changes, detail, || self.contended(name, views))?,
+            Swapped::Unanswered { detail, sent } => round.unanswered(self, detail, sent)?,
+        }
+        Ok(None)
+    }
+
     fn swap(&self, changes: &[Change]) -> Result<Swapped, Error> {
-        match &self.remote {
-            None => swap::local(self.repo, changes),
-            Some(remote) => match remote.push(self.repo, changes)? {
-                Pushed::Done(advertised) => Ok(Swapped::Done(advertised)),
-                Pushed::Refused(detail) => Ok(Swapped::Refused(detail)),
-                Pushed::Unknown(detail) => self.ask_what_became(remote, changes, detail),
-            },
+        let Some(remote) = &self.remote else { return swap::local(self.repo, changes) };
+        match remote.push(self.repo, changes) {
+            Ok(Pushed::Done(advertised)) => Ok(Swapped::Done(advertised)),
+            Ok(Pushed::Refused(detail)) => Ok(Swapped::Refused(detail)),
+            Ok(Pushed::Unknown(detail)) => self.ask_what_became(remote, changes, detail),
+            Err(Error::RemoteUnavailable { detail, .. }) => {
+                // Nothing was sent: is the remote away, or does it only take no pushes?
+                remote.fetch_locks(self.repo)?;
+                Ok(Swapped::Unanswered { detail, sent: false })
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -305,19 +397,23 @@ impl<'a> Locks<'a> {
         let view = view::read(self.repo, &[&remote.space()], What::All)?.pop().unwrap_or_default();
         let arrived = |change: &Change| view.at(&change.reference).map(|entry| &entry.oid) == change.new.as_ref();
         let lock = changes.first();
-        if lock.is_some_and(arrived) { Ok(Swapped::Done(None)) } else { Ok(Swapped::Refused(detail)) }
+        match lock.is_some_and(arrived) {
+            true => Ok(Swapped::Done(None)),
+            // It may still be on its way.
+            false => Ok(Swapped::Unanswered { detail, sent: true }),
+        }
     }
 
     /// The judge took the change; make this clone's copies say the same. Copies decide nothing, so failing is fine.
-    fn settle(&self, changes: &[Change], views: &Views) {
+    fn settle(&self, changes: &[Change], name: &LockName, views: &Views) {
         let Some(remote) = &self.remote else { return };
         let cached =
             changes.iter().map(|change| swap::Line::set(remote.cached(&change.reference), change.new.as_ref()));
+        let own = name.ref_name();
         let copies = changes.iter().filter(|change| change.reference != GUARD).filter_map(|change| {
             let known = views.local.at(&change.reference).map(|entry| entry.oid.clone());
             // A copy of the caller's own lock is made; of others' only if there was one to correct.
-            let is_own = changes.first().is_some_and(|own| own.reference == change.reference);
-            (is_own || known.is_some())
+            (change.reference == own || known.is_some())
                 .then(|| swap::Line::swap(change.reference.clone(), change.new.as_ref(), known.as_ref()))
         });
         let (cached, copies): (Vec<_>, Vec<_>) = (cached.collect(), copies.collect());
@@ -355,12 +451,19 @@ impl<'a> Locks<'a> {
     }
 
     /// The judge has nothing of the caller's; a lock that only this clone knows is given back here.
-    fn release_local_only(&self, case: &Case<'_>, views: &Views) -> Result<bool, Error> {
+    fn release_local_only(&self, case: &Case<'_>, views: &Views, nonce: Option<&str>) -> Result<bool, Error> {
         let mine = match self.remote {
             Some(_) => case.release(&views.local).ok().flatten(),
             None => None,
         };
-        let Some((entry, payload)) = mine else { return Ok(false) };
+        let Some((entry, payload)) = mine.filter(|(_, payload)| is_meant(payload, nonce)) else { return Ok(false) };
+        if let Some(judged) = views.judge.at(&entry.reference)
+            && self.is_ancestor(&entry.oid, &judged.oid)?
+        {
+            // An old copy of what the judge has ended: a release of its own would never fast-forward (G5).
+            swap::write(self.repo, &[swap::Line::swap(entry.reference.clone(), Some(&judged.oid), Some(&entry.oid))]);
+            return Ok(false);
+        }
         let change = self.write_release(entry, payload, case.now)?;
         Ok(matches!(swap::local(self.repo, &[change])?, Swapped::Done(_)))
     }
@@ -396,6 +499,11 @@ fn change(reference: &str, old: Option<&Entry>, new: Oid) -> Change {
     Change { reference: reference.to_owned(), old: old.map(|entry| entry.oid.clone()), new: Some(new) }
 }
 
+/// Whether a lock is the one that is spoken of: any of the caller's, or the grant with this nonce.
+fn is_meant(payload: &Payload, nonce: Option<&str>) -> bool {
+    nonce.is_none_or(|nonce| payload.nonce == nonce)
+}
+
 fn is_of(entry: &Entry, granted: &Granted) -> bool {
     entry.payload.as_ref().is_ok_and(|payload| payload.nonce == granted.payload.nonce)
 }
@@ -404,65 +512,4 @@ fn is_of(entry: &Entry, granted: &Granted) -> bool {
 fn same_locks(refs: &std::collections::HashMap<String, Oid>, judged: &View) -> bool {
     let shown = refs.iter().filter(|(name, _)| name.starts_with(crate::name::LOCKS)).count();
     shown == judged.locks.len() && judged.locks.iter().all(|entry| refs.get(&entry.reference) == Some(&entry.oid))
-}
-
-/// The bounded fight for a change.
-struct Round {
-    attempt: u32,
-    on_old_knowledge: bool,
-    /// What the last refused change rested on, and how often that did not move.
-    refused: Option<(Vec<Option<Oid>>, u32)>,
-}
-
-impl Round {
-    fn first(has_remote: bool) -> Round {
-        Round { attempt: 0, on_old_knowledge: has_remote, refused: None }
-    }
-
-    fn fetching() -> Round {
-        Round { attempt: 0, on_old_knowledge: false, refused: None }
-    }
-
-    fn fetch_next(&mut self) {
-        self.on_old_knowledge = false;
-    }
-
-    /// A change was refused: pause and try again, or give up.
-    fn lost(
-        &mut self,
-        locks: &Locks<'_>,
-        changes: &[Change],
-        detail: String,
-        contended: impl FnOnce() -> Conflict,
-    ) -> Result<(), Error> {
-        let rested_on: Vec<Option<Oid>> = changes.iter().map(|change| change.old.clone()).collect();
-        let unmoved = match &self.refused {
-            Some((last, times)) if *last == rested_on && !self.on_old_knowledge => times + 1,
-            _ => 0,
-        };
-        // A hook says no for a reason of its own; asking again would not change its mind.
-        if unmoved >= UNMOVED_REFUSALS_MAX || detail.contains("hook declined") {
-            return Err(match &locks.remote {
-                Some(remote) => Error::RemoteRefused { name: remote.name().to_owned(), detail },
-                None => Error::Git { command: "update-ref".to_owned(), detail },
-            });
-        }
-        self.refused = Some((rested_on, unmoved));
-        self.attempt += 1;
-        if self.attempt >= ATTEMPTS_MAX {
-            return Err(contended().into());
-        }
-        if !self.on_old_knowledge {
-            pause(self.attempt);
-        }
-        self.fetch_next();
-        Ok(())
-    }
-}
-
-/// Longer after every lost race, and never the same for two who lost the same one.
-pub(crate) fn pause(attempt: u32) {
-    let ceiling = (BACKOFF_MS_MIN << attempt.min(10)).min(BACKOFF_MS_MAX);
-    let random = u64::from(Uuid::new_v4().as_fields().0);
-    thread::sleep(Duration::from_millis(BACKOFF_MS_MIN + random % ceiling));
 }

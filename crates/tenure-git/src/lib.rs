@@ -13,7 +13,8 @@
 //! - **G3** Every grant bumps the guard `refs/tenure/guard` in the same change, so two grants never rest on the same
 //!   view. The guard's generation is the token.
 //! - **G4** A grant over an overlapping lock that has lapsed marks that lock released in the same change, so that a
-//!   late renewal of it fails instead of living beside the grant.
+//!   late renewal of it fails instead of living beside the grant. Where there are too many for one change, they are
+//!   removed or marked released before it.
 //! - **G5** A lock commit's parent is the commit it replaces; a release is a commit too. So clones of other programs
 //!   only ever fast-forward.
 //!
@@ -38,6 +39,7 @@ pub mod policy;
 pub mod record;
 pub mod remote;
 pub mod repo;
+mod round;
 mod shortcut;
 pub mod status;
 mod swap;

@@ -10,6 +10,11 @@ pub const ATTEMPTS_MAX: u32 = 24;
 /// How often the same change may be refused although nothing it rests on has changed: somebody else's change may be
 /// under way, but not for ever.
 pub const UNMOVED_REFUSALS_MAX: u32 = 6;
+/// How often nobody may say what became of a push before that is the answer: each costs the whole time limit.
+pub const UNANSWERED_MAX: u32 = 2;
+/// How many refs one push or one transaction changes: command lines have a length, and git compares every ref that is
+/// named with every ref that is there.
+pub const CHANGES_MAX: usize = 200;
 /// The first pause after a lost race; it doubles, with jitter, up to [`BACKOFF_MS_MAX`].
 pub const BACKOFF_MS_MIN: u64 = 5;
 /// The longest pause after a lost race.

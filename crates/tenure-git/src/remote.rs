@@ -5,10 +5,12 @@
 //! change judged on it is either refused by the remote or checked against what the remote advertised while taking it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::git::Output;
 use crate::limits::REF_LOCK_WAIT_MS;
 use crate::name::LOCKS;
 use crate::objects::Oid;
@@ -25,6 +27,8 @@ pub struct Remote {
     /// What to read from: the name, or the url that is pushed to.
     source: String,
     timeout: Duration,
+    /// When whoever asks has no use for an answer any more.
+    deadline: Option<Instant>,
 }
 
 /// One ref to change: from what was judged to something new.
@@ -54,12 +58,52 @@ pub type Advertised = Option<HashMap<String, Oid>>;
 
 impl Remote {
     pub(crate) fn new(name: &str, source: String, timeout: Duration) -> Remote {
-        Remote { name: name.to_owned(), source, timeout }
+        Remote { name: name.to_owned(), source, timeout, deadline: None }
     }
 
     /// Its name in git's configuration.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The same remote, for talks that end at this moment.
+    pub(crate) fn until(self, deadline: Instant) -> Remote {
+        Remote { deadline: Some(deadline), ..self }
+    }
+
+    fn time_left(&self) -> Duration {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map_or(self.timeout, |deadline| self.timeout.min(left(deadline)))
+    }
+
+    fn talk<S: AsRef<OsStr>>(&self, repo: &Repo, args: &[S], env: &[(&str, &str)]) -> Result<Output, Error> {
+        match self.time_left() {
+            Duration::ZERO => Err(self.unavailable("no time is left to ask it".to_owned(), false)),
+            limit => repo.git.talk(args, env, limit),
+        }
+    }
+
+    /// One fetch at a time in a clone; the kernel frees it however we end.
+    fn alone(&self, repo: &Repo) -> Result<fs::File, Error> {
+        const STEP: Duration = Duration::from_millis(10);
+        let path = repo.common_dir.join("tenure").join("fetch.lock");
+        let broken = |source| Error::Io { path: path.clone(), source };
+        fs::create_dir_all(repo.common_dir.join("tenure")).map_err(broken)?;
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(broken)?;
+        if self.deadline.is_none() {
+            file.lock().map_err(broken)?;
+            return Ok(file);
+        }
+        while let Err(busy) = file.try_lock() {
+            match busy {
+                fs::TryLockError::WouldBlock if !self.time_left().is_zero() => std::thread::sleep(STEP),
+                fs::TryLockError::WouldBlock => {
+                    return Err(self.unavailable("another fetch in this clone takes too long".to_owned(), false));
+                }
+                fs::TryLockError::Error(source) => return Err(broken(source)),
+            }
+        }
+        Ok(file)
     }
 
     /// Where its refs are cached in this repository.
@@ -85,18 +129,15 @@ impl Remote {
 
     /// Brings refs here; what is gone there goes here.
     pub fn fetch(&self, repo: &Repo, refspecs: &[String]) -> Result<(), Error> {
-        let lock_path = repo.common_dir.join("tenure").join("fetch.lock");
-        let broken = |source| Error::Io { path: lock_path.clone(), source };
-        fs::create_dir_all(repo.common_dir.join("tenure")).map_err(broken)?;
-        // One fetch at a time in a clone; the kernel frees it however we end.
-        let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(broken)?;
-        lock.lock().map_err(broken)?;
+        let _alone = self.alone(repo)?;
         let quiet = ["fetch", "-q", "--no-tags", "--prune", "--no-write-fetch-head", "--no-auto-maintenance"];
         let mut args: Vec<&str> = quiet.to_vec();
+        // A partial clone would ask for the content of every lock by itself, one after the other.
+        args.push("--no-filter");
         args.extend(["--refmap=", "--no-recurse-submodules", "--no-show-forced-updates", &self.source]);
         args.extend(refspecs.iter().map(String::as_str));
         for attempt in 0.. {
-            let output = repo.git.talk(&args, &[], self.timeout)?;
+            let output = self.talk(repo, &args, &[])?;
             if output.ok() {
                 return Ok(());
             }
@@ -112,7 +153,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Makes all changes or none, each only if its ref still is what was judged.
+    /// Makes all changes or none, each only if its ref still is what was judged. An error: nothing was sent.
     pub fn push(&self, repo: &Repo, changes: &[Change]) -> Result<Pushed, Error> {
         let output = self.push_each(repo, changes, changes.len() > 1)?;
         let answers = parse_answers(&output.text());
@@ -129,7 +170,8 @@ impl Remote {
                     if said.is_empty() { answer.summary.clone() } else { format!("{}: {said}", answer.summary) };
                 Ok(Pushed::Refused(detail))
             }
-            _ => Ok(Pushed::Unknown(output.complaint())),
+            _ if may_have_sent(&output) => Ok(Pushed::Unknown(output.complaint())),
+            _ => Err(self.sent_nothing(&output)),
         }
     }
 
@@ -138,16 +180,19 @@ impl Remote {
         let output = self.push_each(repo, changes, false)?;
         let answers = parse_answers(&output.text());
         if answers.is_empty() && !output.ok() {
-            return Err(self.unavailable(output.complaint(), true));
+            return Err(match may_have_sent(&output) {
+                true => self.unavailable(output.complaint(), true),
+                false => self.sent_nothing(&output),
+            });
         }
         Ok(answers.into_iter().filter(|(_, answer)| answer.taken).map(|(reference, _)| reference).collect())
     }
 
-    fn push_each(&self, repo: &Repo, changes: &[Change], atomic: bool) -> Result<crate::git::Output, Error> {
-        let mut args: Vec<String> =
-            ["-c", "push.pushOption=", "push", "--porcelain", "--no-verify", "--no-follow-tags"]
-                .map(str::to_owned)
-                .to_vec();
+    fn push_each(&self, repo: &Repo, changes: &[Change], atomic: bool) -> Result<Output, Error> {
+        let mut args: Vec<String> = ["-c", "push.pushOption=", "-c"].map(str::to_owned).to_vec();
+        // A mirror would push everything it has, and takes no refs by name.
+        args.push(format!("remote.{}.mirror=false", self.name));
+        args.extend(["push", "--porcelain", "--no-verify", "--no-follow-tags"].map(str::to_owned));
         args.extend(["--recurse-submodules=no", "--no-signed"].map(str::to_owned));
         if atomic {
             args.push("--atomic".to_owned());
@@ -158,7 +203,17 @@ impl Remote {
         );
         args.push(self.name.clone());
         args.extend(changes.iter().map(|change| format!("{}:{}", hex(&change.new), change.reference)));
-        repo.git.talk(&args, &[("GIT_TRACE_PACKET", "2")], self.timeout)
+        self.talk(repo, &args, &[("GIT_TRACE_PACKET", "2")])
+    }
+
+    fn sent_nothing(&self, output: &Output) -> Error {
+        match output.stderr.contains("does not support --atomic") {
+            true => {
+                let why = "it cannot change several refs together (atomic pushes)".to_owned();
+                Error::UnfitRemote { name: self.name.clone(), why }
+            }
+            false => self.unavailable(output.complaint(), false),
+        }
     }
 
     /// This remote did not answer.
@@ -178,6 +233,17 @@ impl Answer {
     fn lost_on_the_way(&self) -> bool {
         self.summary.contains("[remote failure]")
     }
+}
+
+/// Whether a push came so far as to ask for a change: its trace says so, or is not all there.
+fn may_have_sent(output: &Output) -> bool {
+    let is_id = |word: &str| matches!(word.len(), 40 | 64) && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_asked = |line: &str| {
+        let said = line.split_once(" packet: ").and_then(|(_, rest)| rest.split_once("> "));
+        let mut words = said.map(|(_, said)| said.split(' ')).into_iter().flatten();
+        words.next().is_some_and(is_id) && words.next().is_some_and(is_id)
+    };
+    !output.is_whole || output.stderr.lines().any(is_asked)
 }
 
 /// Reads `git push --porcelain`: flag, `from:to`, summary, separated by tabs.

@@ -21,6 +21,13 @@ pub(crate) enum Swapped {
     Done(Advertised),
     /// None of it is made; why, in git's words.
     Refused(String),
+    /// Nobody said, and the remote does not have it.
+    Unanswered {
+        /// git's words.
+        detail: String,
+        /// It may still arrive.
+        sent: bool,
+    },
 }
 
 /// One line for `git update-ref --stdin`.

@@ -7,6 +7,7 @@ mod check;
 pub(crate) mod door;
 mod refused;
 mod run;
+mod runs;
 mod status;
 mod text;
 

@@ -15,9 +15,13 @@ fn acquire_answers_both_kinds_of_readers() {
     assert_eq!(data["lock"].as_object().map(|lock| lock.len()), Some(4));
     assert_eq!((&data["ttl_seconds"], &data["token"], &data["acquired"]), (&3600.into(), &1.into(), &true.into()));
     assert_eq!(data["remote"], "origin");
-    let again = a.tenure(&["lock", "acquire", "path:src/api.rs", "--ttl", "60", "--json"]).ok().json();
+    let again = a.tenure(&["lock", "acquire", "path:src/api.rs", "--ttl", "7200", "--json"]).ok().json();
     assert_eq!((&again["data"]["acquired"], &again["data"]["token"]), (&false.into(), &1.into()));
-    assert_eq!(again["data"]["ttl_seconds"], 60);
+    assert_eq!(again["data"]["ttl_seconds"], 7200);
+    // Never shorter than it is, and what is said is what is in force.
+    let shorter = a.acquire("path:src/api.rs", "1m").ok().json();
+    assert_eq!(shorter["data"]["expires_unix_ms"], again["data"]["expires_unix_ms"]);
+    assert!(shorter["data"]["ttl_seconds"].as_u64() > Some(7_000), "{shorter}");
 }
 
 #[test]

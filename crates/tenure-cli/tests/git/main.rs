@@ -9,5 +9,6 @@ mod interop;
 mod kill;
 mod lock;
 mod pushes;
+mod run;
 mod seed;
 mod support;

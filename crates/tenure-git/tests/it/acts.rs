@@ -1,6 +1,6 @@
 //! What one agent after another can do, with and without a remote.
 
-use tenure_git::{Error, NotHeld, Why};
+use tenure_git::{Ask, Error, LockName, NotHeld, Why};
 
 use crate::support::*;
 
@@ -241,4 +241,32 @@ fn a_clock_within_the_margin_harms_nobody_and_one_beyond_it_is_seen_by_the_forme
     behind.acquire("path:y", 10 * MINUTE).expect("free");
     a.acquire("path:y", MINUTE).expect("expired for everybody else");
     assert_eq!(refused_by(behind.renew("path:y", MINUTE)), "a");
+}
+
+#[test]
+fn acquiring_what_one_holds_never_makes_it_end_earlier_and_renewing_does_as_asked() {
+    two_agents(|_, a, _| {
+        let first = a.acquire("path:src", 10 * MINUTE).expect("free");
+        let again = a.acquire("path:src", MINUTE).expect("mine");
+        assert_eq!(again.payload.expires_unix_ms, first.payload.expires_unix_ms);
+        let renewed = a.renew("path:src", MINUTE).expect("mine");
+        assert_eq!(renewed.payload.expires_unix_ms, a.clock.now().unix_ms() + MINUTE);
+    });
+}
+
+#[test]
+fn who_names_a_grant_keeps_and_ends_only_that_one() {
+    two_agents(|world, a, _| {
+        let name = LockName::parse("path:x").expect("a name");
+        let ask = Ask { name: &name, ttl: ttl(MINUTE) };
+        let first = a.acquire("path:x", 10 * MINUTE).expect("free").payload;
+        let kept = a.with(|locks| locks.renew_grant(ask, &first.nonce)).expect("active");
+        assert_eq!(kept.payload.expires_unix_ms, first.expires_unix_ms);
+        world.clock.advance(10 * MINUTE);
+        a.acquire("path:x", MINUTE).expect("its own, and over");
+        let late = a.with(|locks| locks.renew_grant(ask, &first.nonce));
+        assert!(matches!(late, Err(Error::NotHeld(NotHeld::Absent(_)))), "{late:?}");
+        assert!(!a.with(|locks| locks.release_grant(&name, &first.nonce)).expect("nothing to do"));
+        assert_eq!(a.live().len(), 1);
+    });
 }

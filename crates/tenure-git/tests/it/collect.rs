@@ -57,6 +57,23 @@ fn a_malformed_ref_harms_only_itself() {
 }
 
 #[test]
+fn a_lock_with_a_torn_history_harms_only_itself() {
+    let world = World::on_path();
+    let a = world.alone("a");
+    for name in ["path:a", "path:b", "path:c", "path:torn"] {
+        a.acquire(name, MINUTE).expect("free");
+    }
+    let torn = tenure_git::LockName::parse("path:torn").expect("a name").ref_name();
+    let first = git(a.dir(), &["rev-parse", &torn]);
+    a.renew("path:torn", MINUTE).expect("active");
+    let (folder, file) = first.split_at(2);
+    std::fs::remove_file(a.dir().join(".git/objects").join(folder).join(file)).expect("removed");
+    world.clock.advance(MINUTE + 5_000);
+    let collected = a.with(|locks| locks.gc()).expect("gc");
+    assert_eq!((collected.removed.len(), collected.unreadable), (3, vec![torn]));
+}
+
+#[test]
 fn thousands_of_locks_are_removed_together_loose_or_packed() {
     let world = World::on_path();
     let a = world.alone("a");

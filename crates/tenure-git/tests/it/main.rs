@@ -9,3 +9,4 @@ mod loose;
 mod races;
 mod shapes;
 mod support;
+mod trouble;

@@ -83,13 +83,15 @@ fn jittered(pause: Duration) -> Duration {
 
 fn acquired_json(granted: &Granted, ttl: Ttl, locks: &Locks<'_>) -> Value {
     let payload = &granted.payload;
+    // One that was held already may last longer than asked for.
+    let in_force = payload.expires_unix_ms.saturating_sub(now().unix_ms()).div_ceil(1_000);
     json!({
         "lock": payload,
         "resource": payload.resource,
         "owner": payload.owner,
         "nonce": payload.nonce,
         "expires_unix_ms": payload.expires_unix_ms,
-        "ttl_seconds": ttl.ms() / 1_000,
+        "ttl_seconds": in_force.max(ttl.ms() / 1_000),
         "token": granted.token,
         "acquired": granted.acquired,
         "remote": locks.remote(),

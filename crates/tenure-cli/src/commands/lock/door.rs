@@ -92,7 +92,8 @@ impl Door {
         self.locks_as(&id)
     }
 
-    fn locks_as(&self, id: &str) -> Result<Locks<'_>, Failure> {
+    /// The locks, for this actor.
+    pub(super) fn locks_as(&self, id: &str) -> Result<Locks<'_>, Failure> {
         Locks::open(&self.repo, &self.mode, id, &now).map_err(explain)
     }
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use tenure_git::actor::{Actor, Source};
 use tenure_git::{Ask, Error, Granted, LockName};
 use tokio::process::Command;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use super::acquire::acquire_within;
 use super::door::Door;
+use super::runs::Runs;
 use super::{RunArgs, explain};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -21,42 +22,43 @@ use crate::supervise::{self, Loss};
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// A renewal that failed for no reason of the lock itself is tried again this often.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long a lost lock is tried to be given back: it may still be ours, and the remote may be what failed.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     let name = LockName::parse(&args.resource).map_err(explain)?;
     let ask = Ask { name: &name, ttl: args.ttl };
+    // Once: whoever becomes the default meanwhile does not hold this lock.
     let who = door.actor()?;
-    let locks = door.locks_to_act()?;
+    let locks = door.locks_as(&who.0.id)?;
     door.say_if_alone(&locks, output);
-    let (granted, asked) = acquire_within(&locks, ask, args.wait)?;
-
-    let (lose, lost) = oneshot::channel();
-    let (finish, finished) = mpsc::channel();
-    let ended = std::thread::scope(|scope| {
-        let beat = Beat { door, ask, trusted_until: asked + Duration::from_millis(args.ttl.ms()) };
-        scope.spawn(move || beat.run(&finished, lose));
-        let ended = supervised(args, &granted, &who, lost);
-        // Ends the beat before the lock is given back.
-        drop(finish);
-        ended
-    });
-    let release = || {
-        if let Err(why) = locks.release(&name) {
-            output.note(&format!("Warning: the lock on {name} could not be given back and ends by itself: {why}"));
+    let runs = Runs::enter(&door.repo, &who.0.id, &name)?;
+    let (granted, asked) = match acquire_within(&locks, ask, args.wait) {
+        Ok(granted) => granted,
+        Err(failure) => {
+            runs.leave(|_| ());
+            return Err(failure);
         }
     };
+    if granted.acquired {
+        runs.took(&granted.payload.nonce);
+    }
+    let ended = held(door, args, &who, Beat::of(&granted, ask, asked));
+    let is_lost = matches!(ended, Ok(supervise::Outcome::Lost));
+    let locks = if is_lost { locks.until(Instant::now() + PATIENCE) } else { locks };
+    runs.leave(|nonce| match locks.release_grant(&name, nonce) {
+        Err(why) if !is_lost => {
+            output.note(&format!("Warning: the lock on {name} could not be given back and ends by itself: {why}"));
+        }
+        _ => {}
+    });
     match ended {
         Ok(supervise::Outcome::Lost) => {
-            let _ = locks.release(&name);
             let message = format!("lost the lock on {name}; the command was stopped");
             Err(Failure::new(Exit::LOST, "lost", message))
         }
-        Ok(finished) => {
-            release();
-            Ok(Exit(finished.exit_code()))
-        }
+        Ok(finished) => Ok(Exit(finished.exit_code())),
         Err(error) => {
-            release();
             let word = args.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             let exit = Exit(supervise::start_failure_code(&error));
             Err(Failure::new(exit, "cannot_run", format!("{word} cannot be run: {error}")))
@@ -64,12 +66,22 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     }
 }
 
-fn supervised(
-    args: &RunArgs,
-    granted: &Granted,
-    (actor, source): &(Actor, Source),
-    lost: oneshot::Receiver<Loss>,
-) -> std::io::Result<supervise::Outcome> {
+/// Runs the command while a thread beside it renews.
+fn held(door: &Door, args: &RunArgs, who: &(Actor, Source), beat: Beat<'_>) -> std::io::Result<supervise::Outcome> {
+    let (tell, trust) = watch::channel(Trust { until: beat.asked + beat.ttl(), is_lost: false });
+    let (finish, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let command = command(args, beat.granted, who);
+        let losing = losing(trust, beat.lead());
+        scope.spawn(move || beat.run(door, &who.0.id, &finished, &tell));
+        let ended = supervised(command, losing);
+        // Ends the beat before the lock is given back.
+        drop(finish);
+        ended
+    })
+}
+
+fn command(args: &RunArgs, granted: &Granted, (actor, source): &(Actor, Source)) -> Command {
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().cloned().unwrap_or_default());
     command.args(words);
@@ -82,53 +94,91 @@ fn supervised(
     if let Some(token) = granted.token {
         command.env("TENURE_TOKEN", token.to_string());
     }
-    let losing = async {
-        match lost.await {
-            Ok(loss) => loss,
-            Err(_) => std::future::pending().await,
-        }
-    };
+    command
+}
+
+fn supervised(command: Command, losing: impl Future<Output = Loss>) -> std::io::Result<supervise::Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(supervise::supervise(command, losing))
 }
 
-/// Renews until the command ends or the lock is lost.
-struct Beat<'a> {
-    door: &'a Door,
-    ask: Ask<'a>,
-    trusted_until: Instant,
+/// How far the lock can be trusted, as the beat last knew it.
+#[derive(Debug, Clone, Copy)]
+struct Trust {
+    until: Instant,
+    is_lost: bool,
 }
 
-impl Beat<'_> {
-    fn run(mut self, finished: &mpsc::Receiver<()>, lose: oneshot::Sender<Loss>) {
-        let ttl = Duration::from_millis(self.ask.ttl.ms());
-        // TERM comes early enough that the command has time to stop.
-        let lead = STOP_MAX.min(ttl / 4);
-        let mut next = self.trusted_until.checked_sub(ttl / 2).unwrap_or(self.trusted_until);
+/// Resolves when the command has to stop. Never waits for the beat: its renewal hangs for as long as the remote does.
+async fn losing(mut trust: watch::Receiver<Trust>, lead: Duration) -> Loss {
+    loop {
+        let Trust { until, is_lost } = *trust.borrow_and_update();
+        if is_lost {
+            return Loss { deadline: until.min(Instant::now() + lead) };
+        }
+        let stop_at = stop_at(until, lead);
+        let news = async {
+            if trust.changed().await.is_err() {
+                // The beat is over; what it last knew stays true.
+                std::future::pending::<()>().await;
+            }
+        };
+        if tokio::time::timeout_at(stop_at.into(), news).await.is_err() {
+            return Loss { deadline: until };
+        }
+    }
+}
+
+/// TERM comes early enough that the command has time to stop.
+fn stop_at(until: Instant, lead: Duration) -> Instant {
+    until.checked_sub(lead).unwrap_or(until)
+}
+
+/// Renews until the command ends or the lock is lost.
+struct Beat<'a> {
+    granted: &'a Granted,
+    ask: Ask<'a>,
+    /// When the lock was asked for.
+    asked: Instant,
+}
+
+impl<'a> Beat<'a> {
+    fn of(granted: &'a Granted, ask: Ask<'a>, asked: Instant) -> Beat<'a> {
+        Beat { granted, ask, asked }
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ask.ttl.ms())
+    }
+
+    fn lead(&self) -> Duration {
+        STOP_MAX.min(self.ttl() / 4)
+    }
+
+    fn run(self, door: &Door, actor: &str, finished: &mpsc::Receiver<()>, tell: &watch::Sender<Trust>) {
+        let Ok(locks) = door.locks_as(actor) else { return };
+        let (ttl, nonce) = (self.ttl(), &self.granted.payload.nonce);
+        let mut until = self.asked + ttl;
+        let mut next = self.asked + ttl / 2;
         while let Err(mpsc::RecvTimeoutError::Timeout) =
             finished.recv_timeout(next.saturating_duration_since(Instant::now()))
         {
             let asked = Instant::now();
-            match self.renew() {
-                Ok(()) => {
-                    self.trusted_until = asked + ttl;
-                    next = asked + ttl / 2;
+            let stop_at = stop_at(until, self.lead());
+            if asked >= stop_at {
+                return;
+            }
+            match locks.until(stop_at).renew_grant(self.ask, nonce) {
+                Ok(_) => {
+                    (until, next) = (asked + ttl, asked + ttl / 2);
+                    tell.send_replace(Trust { until, is_lost: false });
                 }
                 Err(Error::Conflict(_) | Error::NotHeld(_) | Error::TooLate { .. }) => {
-                    let _ = lose.send(Loss { deadline: self.trusted_until.min(Instant::now() + lead) });
-                    return;
-                }
-                Err(_) if Instant::now() + RETRY + lead >= self.trusted_until => {
-                    let _ = lose.send(Loss { deadline: self.trusted_until });
+                    tell.send_replace(Trust { until, is_lost: true });
                     return;
                 }
                 Err(_) => next = Instant::now() + RETRY,
             }
         }
-    }
-
-    fn renew(&self) -> Result<(), Error> {
-        let locks = self.door.locks_to_act().map_err(|failure| Error::BadInput(failure.message))?;
-        locks.renew(self.ask).map(|_| ())
     }
 }
