@@ -141,6 +141,30 @@ def test_as_many_handlers_that_are_not_async_run_at_once_as_the_agent_may(server
         eventually(lambda: all(author.get_intent(intent.id).state.get("met") for intent in intents))
 
 
+def test_a_handler_does_not_wait_for_one_that_lost_its_lease_and_sits_in_a_call(server, author):
+    over = threading.Event()
+
+    @Agent("stuck", ttl=1, concurrency=1)
+    class Stuck:
+        @on_assignment
+        def handle(self, intent):
+            if intent.state.get("stick"):
+                over.wait(60)
+            return {"done": True}
+
+    first = new_intent(author, "stuck", stick=True)
+    admin = tenure.Client(server.url, holder="admin")
+    try:
+        with Running(Stuck, server.url):
+            [lease] = eventually(lambda: author.get_leases(first.id))
+            admin.revoke(lease.id, "a test")
+            second = new_intent(author, "stuck")
+            eventually(lambda: author.get_intent(second.id).state.get("done"))
+            over.set()
+    finally:
+        over.set()
+
+
 def test_a_failed_handler_releases_and_is_reported(server, author):
     @Agent("clumsy")
     class Clumsy:

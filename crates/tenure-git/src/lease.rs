@@ -363,7 +363,7 @@ impl<'a> Locks<'a> {
         views: &Views,
         round: &mut Round,
     ) -> Result<Option<Taken>, Error> {
-        match self.swap(changes)? {
+        match self.swap(changes).map_err(|error| round.told(error))? {
             Swapped::Done(advertised) => {
                 self.settle(changes, name, views);
                 return Ok(Some(Taken(advertised)));

@@ -538,9 +538,11 @@ fn pace(ttl_ms: u64, url: &str) -> Result<Beat, Error> {
     Ok(Beat::new(ttl))
 }
 
-/// Whether the answer to an acquire tells of a grant that was made for it. Both times are the server's.
+/// Whether the answer to an acquire tells of a grant that was made for it, or just before. Both times are the server's. The request
+/// left before the answer, so what is trusted too long is no more than this age: a tenth of the margin.
 fn is_new(info: &LeaseInfo) -> bool {
-    info.acquired_at.is_some() && info.acquired_at == info.server_time
+    let (Some(granted), Some(answered)) = (info.acquired_at, info.server_time) else { return false };
+    answered.duration_since(granted).is_ok_and(|age| age * 200 <= Duration::from_millis(info.ttl_ms))
 }
 
 /// A lease that the server shows as ended where a living one was asked for: the answer to a retried acquire, or to the

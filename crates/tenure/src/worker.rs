@@ -350,6 +350,7 @@ impl Worker {
         let timeout = Duration::from_secs(task.response_timeout_seconds);
         let part = |percent: u32| timeout * percent / 100;
         let mut due = sent_at.plus(part(EXTEND_AT_PERCENT));
+        let mut is_retry = false;
         // A poll that was held long began long before the claim.
         if self.client.now().since(sent_at) > part(100 - EXTEND_AT_PERCENT) {
             due = self.client.now();
@@ -365,16 +366,18 @@ impl Worker {
             if !kind.extends || now < due {
                 continue;
             }
-            let within = part(TRY_PERCENT).max(TRY_MIN).min(trusted_until.since(now));
+            // The first is given up soon, the last gets all that is left: a connection may be dead, or only slow.
+            let (left, one) = (trusted_until.since(now), part(TRY_PERCENT).max(TRY_MIN));
+            let within = if is_retry && left < one * 3 { left } else { one.min(left) };
             match self.tasks.extend(task, within).await {
                 Ok(None) => {
-                    sent_at = now;
+                    (sent_at, is_retry) = (now, false);
                     due = sent_at.plus(part(EXTEND_AT_PERCENT));
                 }
                 Ok(Some(how)) => return how,
                 Err(error) => {
                     tracing::debug!(task.id = %task.task_id, "extending failed: {error}");
-                    due = self.client.now().plus(part(RETRY_PERCENT));
+                    (due, is_retry) = (self.client.now().plus(part(RETRY_PERCENT)), true);
                 }
             }
         }

@@ -83,6 +83,21 @@ fn a_hook_that_sources_a_file_beside_it_finds_it() {
 }
 
 #[test]
+fn a_hook_in_a_folder_behind_a_link_still_runs_first() {
+    let world = World::new();
+    let a = world.alone("a");
+    hook(&a, "tools/hooks/pre-commit", "echo earlier hook >&2");
+    let _ = std::fs::remove_dir_all(a.dir.join(".git/hooks"));
+    symlink("../tools/hooks", a.dir.join(".git/hooks")).expect("linked");
+    install(&a);
+    a.write("x", "1");
+    assert!(a.commit().ok().err.contains("earlier hook"));
+    a.tenure(&["hooks", "uninstall"]).ok();
+    a.write("x", "2");
+    assert!(a.commit().ok().err.contains("earlier hook"));
+}
+
+#[test]
 fn a_link_is_kept_as_a_link_and_nothing_is_written_through_it() {
     let world = World::new();
     let a = world.alone("a");

@@ -103,6 +103,7 @@ impl Ledger {
         turn.changes.push(Change::Put(Record::Lease(lease.clone())));
         self.emit(turn, Event::of_lease(EventKind::LeaseGranted, turn.now(), &lease));
         self.regain(turn, &lease);
+        self.attempt_begins(turn, &lease);
         if let Some(keyed) = keyed {
             turn.changes.push(Change::Put(Record::Key(keyed.clone())));
             self.keys.insert(keyed);

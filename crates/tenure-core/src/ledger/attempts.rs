@@ -252,6 +252,16 @@ impl Ledger {
         }
     }
 
+    /// A new lease of a step's agent is its next attempt: what it reports from here on is about this one.
+    pub(crate) fn attempt_begins(&mut self, turn: &mut Turn<'_>, lease: &Lease) {
+        let Some(intent) = self.intent_of(lease).and_then(|id| self.intents.get(id)) else { return };
+        if intent.attempts.unreported.as_ref() == Some(&lease.holder) {
+            let mut intent = Intent::clone(intent);
+            intent.attempts.unreported = None;
+            self.put_intent(turn, intent);
+        }
+    }
+
     /// The loss of the lease of a step's agent is the failure of its attempt.
     pub(crate) fn fail_lost_attempt(&mut self, turn: &mut Turn<'_>, lease: &Lease, end: End) {
         let intent = self.intent_of(lease).and_then(|id| self.intents.get(id)).cloned();

@@ -142,6 +142,10 @@ impl Ledger {
             if let Some((id, waiter)) = older.find(|(_, waiter)| counts(waiter)) {
                 before = Some(id);
                 first = Some((at, waiter));
+                // Who is in line itself asks whether there is one, not who.
+                if place.is_some() {
+                    break;
+                }
             }
         }
         let (at, waiter) = first?;

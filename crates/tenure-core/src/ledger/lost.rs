@@ -106,9 +106,9 @@ impl Ledger {
         }
         let is_lost = |resource: &&Resource| !lease.resources.iter().any(|held| held.covers(resource));
         let still_lost = |mark: &LostLease| -> Resources { mark.resources.iter().filter(is_lost).cloned().collect() };
-        let marks = self.lost.of(&lease.holder).map(|mark| (mark.token, mark.resources.len(), still_lost(mark)));
-        let fewer: Vec<_> = marks.filter(|(_, before, now)| now.len() < *before).collect();
-        for (token, _, resources) in fewer {
+        let regained = |mark: &&LostLease| !mark.resources.iter().all(|resource| is_lost(&resource));
+        let marks = self.lost.of(&lease.holder).filter(regained).map(|mark| (mark.token, still_lost(mark)));
+        for (token, resources) in marks.collect::<Vec<_>>() {
             if resources.is_empty() {
                 self.forget_lost(turn, token);
             } else if let Some(mark) = self.lost.keep(token, resources) {

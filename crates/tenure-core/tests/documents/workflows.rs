@@ -178,6 +178,19 @@ fn t4_a_late_report_of_one_attempt_ends_neither_the_next_one_nor_its_lease() {
 }
 
 #[test]
+fn t4_an_agent_that_gives_its_lease_back_before_it_reports_is_heard_also_after_a_loss() {
+    let mut bench = Bench::new();
+    let started = run(&mut bench, vec![step("a", &[], exponential(3))]);
+    let id = started.steps[0].intent.id;
+    bench.take(id, "*", "aer", 1).unwrap();
+    bench.pass(3_000);
+    let second = bench.take(id, "*", "aer", 600).unwrap();
+    bench.reopen();
+    bench.apply(tenure_core::command::Release { token: second.token, holder: holder("aer") });
+    assert_eq!(report(&mut bench, id, "aer", None), 2, "nobody reported the first, and this is about the second");
+}
+
+#[test]
 fn t4_a_report_of_one_who_does_not_do_the_work_changes_nothing() {
     let mut bench = Bench::new();
     let mut first = step("a", &[], exponential(2));

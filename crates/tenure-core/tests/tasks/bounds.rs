@@ -114,3 +114,34 @@ fn a_name_made_up_while_running_is_bounded_like_any_other() {
     shop.start("wf", json!({ "which": longest }));
     assert!(shop.poll(&longest, "w").is_some());
 }
+
+#[test]
+fn what_somebody_says_about_a_loop_takes_nothing_from_its_rounds() {
+    let mut shop = shop();
+    let until = Looping::Items(json!("${workflow.input.list}").into());
+    let steps = vec![follow(step("l", Op::Loop { body: 1, until }, json!({})), None), follow(work("a"), None)];
+    shop.define(plan("wf", steps));
+    let flow = shop.start("wf", json!({ "list": [1, 2] }));
+    run(&mut shop, "a");
+    shop.update_step(flow, "l", crate::shop::give_back(0)).expect("it is there");
+    run(&mut shop, "a");
+    assert_eq!(shop.status(flow), FlowStatus::Completed);
+    let output: Value = serde_json::from_str(shop.archived(flow).tasks[0].output.get()).unwrap();
+    assert_eq!((&output["1"]["a"]["did"], &output["2"]["a"]["did"]), (&json!("a__1"), &json!("a__2")));
+}
+
+#[test]
+fn the_input_of_a_failure_workflow_keeps_to_the_bounds_of_a_payload() {
+    let mut shop = shop();
+    shop.define(line("clean", vec![work("c")]));
+    let mut plan = line("wf", vec![work("a")]);
+    plan.on_failure = Some(("clean".into(), None));
+    shop.define(plan);
+    let deep = (1..PAYLOAD_DEPTH_MAX).fold(json!({}), |inside, _| json!({ "x": inside }));
+    shop.start("wf", deep);
+    let a = shop.poll("a", "w").unwrap();
+    shop.fail(a.task.id, "w");
+    let c = shop.poll("c", "w").expect("it was started");
+    let input: Value = serde_json::from_str(shop.view(c.task.flow).flow.input.get()).unwrap();
+    assert!(input["workflowId"].is_string() && input.get("failedWorkflow").is_none());
+}

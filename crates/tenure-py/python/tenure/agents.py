@@ -21,6 +21,7 @@ import contextvars
 import functools
 import inspect
 import logging
+import sys
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from . import _native
@@ -162,8 +163,9 @@ class _Runnable:
         self._engine = _native.Agent()
         name = f"tenure-agent-{self.agent_id}"
         self._loop = Loop(name)
-        # Not the pool of the loop: a handler that holds its lease must not stand in line for a thread.
-        self._pool = concurrent.futures.ThreadPoolExecutor(max(1, self._tenure_settings["concurrency"]), name)
+        # Not the pool of the loop: a handler that holds its lease must not stand in line for a thread, also not behind one that lost
+        # its own and sits in a call. A thread is made only when none is idle, so there are as many as handlers that run.
+        self._pool = concurrent.futures.ThreadPoolExecutor(sys.maxsize, name)
         try:
             self._engine.run(self.client._native, self._listens_to(), self._dispatch)
         finally:

@@ -87,8 +87,10 @@ impl Decider {
         self.open.deliveries.extend(settled);
         let polled = polled.into_iter().filter_map(|(waiter, tasks)| waits.settle_poll(waiter, tasks));
         self.open.deliveries.extend(polled);
+        // What is on its way to the disk is known there by the time that anything open is asked about.
+        let known = self.in_flight.as_ref().map_or(self.durable_token, |batch| batch.token);
         let altered = changes.iter().skip(before).filter_map(|change| match change {
-            Change::Put(Record::Lease(lease)) => Some(lease.token).filter(|_| Some(lease.token) <= self.durable_token),
+            Change::Put(Record::Lease(lease)) => Some(lease.token).filter(|token| Some(*token) <= known),
             Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => None,
         });
         self.open.altered.extend(altered);

@@ -159,7 +159,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((fs::read(one), fs::read(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The earlier hook runs first and its no stands. What git says on standard input is for both.
+/// The earlier hook runs first and its no stands. What git says on standard input is for both. The folder is found without
+/// links, as git names it to the installation.
 fn script(hook: &str, program: &Path) -> String {
     let program = program.display().to_string().replace('\'', r"'\''");
     format!(
@@ -167,11 +168,13 @@ fn script(hook: &str, program: &Path) -> String {
 {MARK}
 input=
 case {hook} in pre-push|pre-receive) input=$(cat) ;; esac
-before="$(dirname "$0").{BEFORE}/{hook}"
+said() {{ [ -z "$input" ] || printf '%s\n' "$input"; }}
+here=$(CDPATH= cd -- "$(dirname "$0")" && pwd -P) || exit 1
+before="$here.{BEFORE}/{hook}"
 if [ -x "$before" ]; then
-    printf '%s\n' "$input" | "$before" "$@" || exit $?
+    said | "$before" "$@" || exit $?
 fi
-printf '%s\n' "$input" | '{program}' hooks run {hook} -- "$@"
+said | '{program}' hooks run {hook} -- "$@"
 "#
     )
 }

@@ -36,7 +36,9 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
     let (granted, asked) = match acquire_within(&locks, ask, args.wait) {
         Ok(granted) => granted,
         Err(failure) => {
-            runs.leave(|_| ());
+            // Another run may have left its grant to this one; the remote may be what failed.
+            let locks = locks.until(Instant::now() + PATIENCE);
+            runs.leave(|nonce| drop(locks.release_grant(&name, nonce)));
             return Err(failure);
         }
     };

@@ -8,11 +8,13 @@ use crate::flow::command::{StartFlow, Which};
 use crate::flow::template::Scope;
 use crate::flow::{Archived, Flow, FlowStatus};
 use crate::id::{FlowId, TaskId};
+use crate::json::depth;
 use crate::ledger::flow::operators::fields;
 use crate::ledger::flow::scope::FlowScope;
 use crate::ledger::flow::start::flow_event;
 use crate::ledger::tasks::{Ends, cut};
 use crate::ledger::{Ledger, Turn};
+use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 use crate::task::{Json, Status, empty_object, to_json, to_value};
 
 /// How a run ends.
@@ -119,8 +121,11 @@ impl Ledger {
         input.insert("reason".into(), flow.reason.as_deref().into());
         input.insert("failureStatus".into(), flow.status.as_str().into());
         input.insert("failureTaskId".into(), failed.map(|task| task.to_string()).into());
+        let plain = input.clone();
         input.insert("failedWorkflow".into(), Value::Object(whole));
-        to_json(&Value::Object(input))
+        let full = to_json(&Value::Object(input));
+        let is_fit = full.get().len() <= PAYLOAD_BYTES_MAX && depth(full.get()) <= PAYLOAD_DEPTH_MAX;
+        if is_fit { full } else { to_json(&Value::Object(plain)) }
     }
 
     /// Moves runs that are over out of memory; the store keeps them.

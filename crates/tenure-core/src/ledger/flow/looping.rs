@@ -32,10 +32,14 @@ impl Ledger {
             if items.is_empty() {
                 return self.complete(turn, id, Some(to_json(&serde_json::json!({ "iteration": 0 }))));
             }
-            if let Some(task) = self.tasks.all.get_mut(&id) {
-                task.extra_mut().items = Some(written(&items));
+            let list = written(&items);
+            if list.get().len() > PAYLOAD_BYTES_MAX || json::depth(list.get()) >= PAYLOAD_DEPTH_MAX {
+                let bounds = format!("{PAYLOAD_BYTES_MAX} bytes, or nested deeper than {PAYLOAD_DEPTH_MAX}");
+                return self.fail(turn, id, format!("the items of the loop are larger than {bounds}"));
             }
-            self.live_loop(id, |live| live.items = Some(items));
+            if let Some(task) = self.tasks.all.get_mut(&id) {
+                task.extra_mut().items = Some(list);
+            }
         }
         self.begin_round(turn, id, body, 1, None);
     }
@@ -60,7 +64,7 @@ impl Ledger {
         let Some(task) = self.tasks.all.get(&id) else { return };
         let rounds_at = self.flows.get(task.flow).and_then(|flow| flow.live.loops.get(&id)?.rounds_at);
         let mut text = format!(r#"{{"iteration":{iteration}"#);
-        if let Some(items) = items {
+        if let Some(items) = &items {
             let item = items.get(iteration as usize - 1).map_or("null", |item| item.get());
             write!(text, r#","loopIndex":{},"loopItem":{item}"#, iteration - 1).ok();
         }
@@ -74,7 +78,7 @@ impl Ledger {
         let Some(task) = self.tasks.all.get_mut(&id) else { return };
         task.output = raw(text);
         task.iteration = iteration;
-        self.live_loop(id, |live| live.rounds_at = Some(begin));
+        self.live_loop(id, |live| (live.rounds_at, live.items) = (Some(begin), items));
         self.touch(id);
     }
 
@@ -87,6 +91,7 @@ impl Ledger {
             return Some(known);
         }
         if let Some(kept) = task.extra.as_ref().and_then(|extra| extra.items.as_deref()) {
+            self.flows.spend(kept.get().len());
             let items: Vec<Box<RawValue>> = serde_json::from_str(kept.get()).ok()?;
             return Some(items.into_iter().map(Json::from).collect());
         }
@@ -118,7 +123,7 @@ impl Ledger {
             }
             Looping::Items(_) => {
                 self.write_rounds(id, iteration, Some((iteration, &text)));
-                self.complete(turn, id, None);
+                self.end_loop(turn, id);
             }
             Looping::While(condition) => {
                 self.write_rounds(id, iteration, Some((iteration, &text)));
@@ -143,8 +148,14 @@ impl Ledger {
         if more {
             self.begin_round(turn, id, body, iteration + 1, None);
         } else {
-            self.complete(turn, id, None);
+            self.end_loop(turn, id);
         }
+    }
+
+    fn end_loop(&mut self, turn: &mut Turn<'_>, id: TaskId) {
+        // A loop inside a loop ends often, and each had a list.
+        self.live_loop(id, |live| *live = LiveLoop::default());
+        self.complete(turn, id, None);
     }
 
     fn outputs_of_round(&self, round: Round, live: Option<&LiveLoop>) -> BTreeMap<Arc<str>, Json> {

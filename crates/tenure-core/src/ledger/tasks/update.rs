@@ -5,6 +5,7 @@
 
 use crate::command::{Command, Renew};
 use crate::event::{Event, EventKind};
+use crate::flow::Op;
 use crate::id::TaskId;
 use crate::lease::End;
 use crate::ledger::keep::Cause;
@@ -120,9 +121,14 @@ impl Ledger {
 
     /// Keeps what there is so far; a polled task is handed out again after a while (T3).
     fn delay(&mut self, turn: &mut Turn<'_>, id: TaskId, after_s: u64, output: crate::task::Json) {
-        let is_work = self.tasks.all.get(&id).is_some_and(|task| self.is_work(task));
+        let Some(task) = self.tasks.all.get(&id) else { return };
+        let (is_work, is_loop) =
+            (self.is_work(task), self.step_of(task).is_some_and(|step| matches!(step.op, Op::Loop { .. })));
         let Some(task) = self.tasks.all.get_mut(&id) else { return };
-        task.output = output;
+        // What a loop has so far is what came of its rounds, whatever is said about it.
+        if !is_loop {
+            task.output = output;
+        }
         task.updated_at = Some(turn.now());
         if !is_work {
             task.status = Status::InProgress;

@@ -63,7 +63,10 @@ impl Body {
 
 /// A payload as it is kept; `field` is where it stood. What could not be read back later is refused now.
 pub(super) fn payload(field: &str, value: &Value) -> Result<Json, Fault> {
-    let json = to_json(value);
+    fit(field, to_json(value))
+}
+
+fn fit(field: &str, json: Json) -> Result<Json, Fault> {
     if depth(json.get()) > PAYLOAD_DEPTH_MAX {
         let why = format!("is nested deeper than {PAYLOAD_DEPTH_MAX}");
         return Err(Fault::invalid(vec![(field.to_owned(), why)]));
@@ -74,10 +77,9 @@ pub(super) fn payload(field: &str, value: &Value) -> Result<Json, Fault> {
 /// The same, of a payload that is kept as it came.
 pub(super) fn raw_payload(field: &str, raw: &RawValue) -> Result<Json, Fault> {
     // The text was skipped over so far: numbers that are none and halves of characters are found now.
-    let value: Value = serde_json::from_str(raw.get())
+    serde_json::from_str::<Value>(raw.get())
         .map_err(|error| Fault::invalid(vec![(field.to_owned(), format!("cannot be read: {error}"))]))?;
-    payload(field, &value)?;
-    Ok(raw.to_owned().into())
+    fit(field, raw.to_owned().into())
 }
 
 /// An answer that is a text: ids are.
