@@ -13,6 +13,7 @@
 //! - Does not promise to reach a process that left the group (`setsid`), nor one that outlives a supervisor killed with
 //!   SIGKILL: that is what a fencing token is for.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
@@ -25,6 +26,9 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
 
 /// The condition was lost and the command stopped: «try again later», as mail programs say it.
 pub(crate) const EXIT_LOST: u8 = 75;
@@ -86,8 +90,13 @@ impl Outcome {
     }
 }
 
-/// What to exit with when the command could not be started, as shells do.
-pub(crate) fn start_failure_code(error: &io::Error) -> u8 {
+/// Says that the command could not be started, with the exit code that shells give it.
+pub(crate) fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
+    let name = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    Failure::new(Exit(start_failure_code(error)), "cannot_run", format!("{name} cannot be run: {error}"))
+}
+
+fn start_failure_code(error: &io::Error) -> u8 {
     match error.kind() {
         io::ErrorKind::NotFound => EXIT_NOT_FOUND,
         _ => EXIT_NOT_EXECUTABLE,

@@ -219,13 +219,20 @@ impl Repo {
         }
     }
 
+    /// A file of this clone that is only ever locked, with its path.
+    pub(crate) fn lock_file(&self, name: &str) -> Result<(PathBuf, fs::File), Error> {
+        let folder = self.common_dir.join("tenure");
+        create_dir(&folder)?;
+        let path = folder.join(name);
+        let opened = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = opened.map_err(|source| Error::Io { path: path.clone(), source })?;
+        Ok((path, file))
+    }
+
     /// One at a time chooses an identity or changes a setting; the kernel frees it however the process ends.
     pub(crate) fn lock_actors(&self) -> Result<fs::File, Error> {
-        let path = self.common_dir.join("tenure").join("actors.lock");
-        create_dir(&self.common_dir.join("tenure"))?;
-        let broken = |source| Error::Io { path: path.clone(), source };
-        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(broken)?;
-        file.lock().map_err(broken)?;
+        let (path, file) = self.lock_file("actors.lock")?;
+        file.lock().map_err(|source| Error::Io { path, source })?;
         Ok(file)
     }
 }

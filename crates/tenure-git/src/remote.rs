@@ -86,10 +86,8 @@ impl Remote {
     /// One fetch at a time in a clone; the kernel frees it however we end.
     fn alone(&self, repo: &Repo) -> Result<fs::File, Error> {
         const STEP: Duration = Duration::from_millis(10);
-        let path = repo.common_dir.join("tenure").join("fetch.lock");
+        let (path, file) = repo.lock_file("fetch.lock")?;
         let broken = |source| Error::Io { path: path.clone(), source };
-        fs::create_dir_all(repo.common_dir.join("tenure")).map_err(broken)?;
-        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(broken)?;
         if self.deadline.is_none() {
             file.lock().map_err(broken)?;
             return Ok(file);

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
         Ok(supervise::Outcome::Lost) => Err(lost(lease, &args.command).await),
         Ok(finished) => release(lease, Exit(finished.exit_code()), output).await,
         Err(error) => {
-            let failure = cannot_run(args, &error);
+            let failure = supervise::cannot_run(&args.command, &error);
             release(lease, failure.exit, output).await?;
             Err(failure)
         }
@@ -128,10 +128,4 @@ async fn release(lease: Lease, exit: Exit, output: Output) -> Outcome {
             Ok(exit)
         }
     }
-}
-
-fn cannot_run(args: &Args, error: &std::io::Error) -> Failure {
-    let name = args.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let exit = Exit(supervise::start_failure_code(error));
-    Failure::new(exit, "cannot_run", format!("{name} cannot be run: {error}"))
 }

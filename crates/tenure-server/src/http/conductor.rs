@@ -22,7 +22,7 @@ mod token;
 mod workflows;
 
 use axum::Router;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
 
@@ -103,9 +103,7 @@ fn workflow_routes() -> Router<App> {
 
 /// Something is here, but not for this method.
 async fn method_not_allowed(method: Method, uri: Uri) -> Fault {
-    let (method, path): (String, String) = (method.as_str().chars().take(20).collect(), uri.path().to_owned());
-    let message = format!("{path} does not take {method}; the header Allow says what it takes");
-    Fault::new(StatusCode::METHOD_NOT_ALLOWED, message)
+    status::method_not_allowed(method, uri).await.into()
 }
 
 /// Nothing of this API is here.

@@ -60,11 +60,7 @@ pub(super) fn run(door: &Door, args: &RunArgs, output: Output) -> Outcome {
             Err(Failure::new(Exit::LOST, "lost", message))
         }
         Ok(finished) => Ok(Exit(finished.exit_code())),
-        Err(error) => {
-            let word = args.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-            let exit = Exit(supervise::start_failure_code(&error));
-            Err(Failure::new(exit, "cannot_run", format!("{word} cannot be run: {error}")))
-        }
+        Err(error) => Err(supervise::cannot_run(&args.command, &error)),
     }
 }
 

@@ -62,7 +62,7 @@ impl Ledger {
         let event = flow_event(EventKind::FlowEnded, turn, flow);
         self.emit(turn, event);
         self.flows.over.push(id);
-        if !ends.was_wanted && ends.status != FlowStatus::Completed {
+        if !ends.was_wanted {
             self.start_failure_flow(turn, id, ends.failed);
         }
         self.tell_parent(turn, id);

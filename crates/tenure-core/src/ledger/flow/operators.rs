@@ -108,7 +108,8 @@ impl Ledger {
         let said = input.get("terminationReason").and_then(Value::as_str).map(Box::from);
         let by_itself = || format!("Workflow is {} by TERMINATE task: {id}", status.as_str()).into();
         let reason = if status == FlowStatus::Completed { said } else { said.or_else(|| Some(by_itself())) };
-        self.end_flow(turn, flow, FlowEnds { status, reason, output, failed: Some(id), was_wanted: false });
+        let was_wanted = status == FlowStatus::Completed;
+        self.end_flow(turn, flow, FlowEnds { status, reason, output, failed: Some(id), was_wanted });
     }
 
     /// Leaves a question for the server's evaluator, who polls for it like any worker.
