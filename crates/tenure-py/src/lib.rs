@@ -33,7 +33,7 @@ mod _native {
     #[pymodule_export]
     use crate::guard::Guard;
     #[pymodule_export]
-    use crate::runtime::{forked, shutdown};
+    use crate::runtime::{after_fork, before_fork, forked, shutdown};
     #[pymodule_export]
     use crate::work::Done;
     #[pymodule_export]

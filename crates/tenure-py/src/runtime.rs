@@ -7,6 +7,8 @@
 //! 3. A call waits without the interpreter lock and looks for signals meanwhile, so Ctrl-C ends it.
 //! 4. After [`shutdown`] no thread of this module asks for the interpreter lock: doing so while the interpreter ends
 //!    would take the process down.
+//! 5. While Python forks, no thread of this module is on its way to the interpreter: a thread that comes there for the first time
+//!    takes a lock of CPython's before it has the interpreter lock, and a child forked in that moment never comes out of its fork.
 
 use std::future::Future;
 use std::io;
@@ -26,6 +28,8 @@ use crate::own::Own;
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// What is still held when the interpreter ends is given back for at most this long.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// A visitor that met a fork looks again after this long.
+const FORK_LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// Network and timers need no more; calls of Python run on threads of their own.
 const WORKER_THREADS: usize = 2;
 
@@ -87,6 +91,10 @@ pub(crate) fn no_threads(error: io::Error) -> PyErr {
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
+/// The visitors that do not have the interpreter lock yet.
+static COMING: AtomicUsize = AtomicUsize::new(0);
+/// The forks that are being made.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Waits for it without the interpreter lock; a signal handler that raises ends the wait (3).
 pub(crate) fn block<T: Send>(py: Python<'_>, runtime: &Runtime, future: impl Future<Output = T> + Send) -> PyResult<T> {
@@ -115,18 +123,66 @@ pub(crate) async fn catch_up() {
     tokio::task::yield_now().await;
 }
 
+/// Keeps every thread from coming to the interpreter until the fork is made (5). For `os.register_at_fork`.
+#[pyfunction]
+pub(crate) fn before_fork(py: Python<'_>) {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+    // Those on their way need the interpreter lock to arrive.
+    py.detach(|| {
+        while COMING.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// The fork is made. For `os.register_at_fork`.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    FORKS.fetch_sub(1, Ordering::SeqCst);
+}
+
 /// A forked child has none of the threads that were visiting. For `os.register_at_fork`.
 #[pyfunction]
 pub(crate) fn forked() {
-    VISITORS.store(0, Ordering::SeqCst);
+    for count in [&FORKS, &COMING, &VISITORS] {
+        count.store(0, Ordering::SeqCst);
+    }
 }
 
 /// Visits the interpreter from a thread of the runtime. Nothing once it is ending (4).
 pub(crate) fn visit<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     VISITORS.fetch_add(1, Ordering::SeqCst);
-    let result = if CLOSED.load(Ordering::SeqCst) { None } else { Python::try_attach(work) };
+    let coming = Coming::when_nobody_forks();
+    let arrived = |py: Python<'_>| {
+        drop(coming);
+        work(py)
+    };
+    let result = if CLOSED.load(Ordering::SeqCst) { None } else { Python::try_attach(arrived) };
     VISITORS.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// On the way to the interpreter.
+struct Coming;
+
+impl Coming {
+    fn when_nobody_forks() -> Coming {
+        loop {
+            COMING.fetch_add(1, Ordering::SeqCst);
+            let coming = Coming;
+            if FORKS.load(Ordering::SeqCst) == 0 {
+                return coming;
+            }
+            drop(coming);
+            std::thread::sleep(FORK_LOOK_AGAIN);
+        }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        COMING.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Gives back what is still held and keeps every thread away from the interpreter from now on (4). For `atexit`.

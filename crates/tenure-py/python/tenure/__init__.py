@@ -77,4 +77,6 @@ __all__ = [
 
 _atexit.register(_native.shutdown)
 if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(after_in_child=_native.forked)
+    _os.register_at_fork(
+        before=_native.before_fork, after_in_parent=_native.after_fork, after_in_child=_native.forked
+    )

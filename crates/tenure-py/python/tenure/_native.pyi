@@ -2,11 +2,13 @@
 
 from typing import Any, Callable, Mapping, Optional, final
 
-__all__ = ["Agent", "Client", "Context", "DEFAULT_URL", "Done", "Events", "Guard", "Worker", "__version__", "forked", "shutdown"]
+__all__ = ["Agent", "Client", "Context", "DEFAULT_URL", "Done", "Events", "Guard", "Worker", "__version__", "after_fork", "before_fork", "forked", "shutdown"]
 
 __version__: str
 DEFAULT_URL: str
 
+def after_fork() -> None: ...
+def before_fork() -> None: ...
 def forked() -> None: ...
 def shutdown() -> None: ...
 
