@@ -1,6 +1,7 @@
 //! The engine with the store of tests and a clock that stands still: what is promised about commits, waits, time and starts.
 
 mod commits;
+mod decisions;
 mod follow;
 mod history;
 mod recovery;
