@@ -100,7 +100,8 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tenure");
         registry.register("grants", "Leases granted", self.grants.clone());
         registry.register("lease_ends", "Leases ended, by how", self.ends.clone());
-        let refused = "Acquires, renewals and releases of the native API that the ledger refused, and what was one too many, by code";
+        let refused =
+            "Acquires, renewals and releases of leases that the ledger refused, and what was one too many, by code";
         registry.register("refusals", refused, self.refusals.clone());
         registry.register("renewals", "Renewals granted", self.renewals.clone());
         registry.register_with_unit(

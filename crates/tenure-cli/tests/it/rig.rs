@@ -1,7 +1,8 @@
 //! A hermetic place for one test: own home, own data, no environment but what the test sets; everything it starts is
 //! ended with it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -39,14 +40,25 @@ impl Rig {
         Done::from(self.tenure(words).output().unwrap())
     }
 
+    /// A certificate of this machine's name that nobody trusts yet, in `cert.pem` and `key.pem`.
+    pub(crate) fn certify(&self) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(self.home().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(self.home().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    }
+
     /// A server on a free port with its data in this place.
     pub(crate) fn serve(&self) -> Server {
         self.serve_with("127.0.0.1:0", &[])
     }
 
     pub(crate) fn serve_with(&self, listen: &str, more: &[&str]) -> Server {
-        let words = [&["serve", "--listen", listen], more].concat();
-        let mut child = self.tenure(&words).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        self.started(self.tenure(&[&["serve", "--listen", listen], more].concat()))
+    }
+
+    /// The server that this command starts.
+    pub(crate) fn started(&self, mut serve: Command) -> Server {
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http")).unwrap_or_else(|| panic!("{line:?}"));
@@ -150,6 +162,17 @@ impl Server {
     /// The host and port, to start again at the same place.
     pub(crate) fn address(&self) -> &str {
         self.url.split_once("//").unwrap().1
+    }
+
+    /// What the server answers to a request as it stands on the wire, without its head.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        let length = body.len();
+        let head = "host: x\r\nconnection: close\r\nx-agent-id: a\r\ncontent-type: application/json\r\n";
+        write!(stream, "{method} {path} HTTP/1.1\r\n{head}content-length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
     /// The active leases on a resource.

@@ -71,12 +71,8 @@ async fn seen<T>(ask: impl AsyncFn() -> Option<T>) -> T {
 }
 
 /// How often something was counted at `/metrics`.
-async fn metric(server: &Server, name: &str) -> u64 {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.ask("GET", "/metrics", "");
     let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit(' ').next());
     lines.map(|count| count.parse::<u64>().unwrap()).sum()
 }
@@ -193,13 +189,13 @@ async fn a_thousand_guards_are_each_renewed_three_times_per_ttl() {
     for number in 0..1_000 {
         guards.push(client.acquire(Acquire::one(format!("x:{number}")).ttl(Duration::from_secs(9))).await.unwrap());
     }
-    let before = metric(&server, "tenure_renewals").await;
+    let before = metric(&server, "tenure_renewals");
     let start = Instant::now();
     wait_until("two ttls have passed", || {
         assert!(guards.iter().all(|guard| guard.state() == State::Held));
         start.elapsed() > Duration::from_secs(18)
     });
-    let renewals = metric(&server, "tenure_renewals").await - before;
+    let renewals = metric(&server, "tenure_renewals") - before;
     assert!((5_000..=8_000).contains(&renewals), "every lease three times per ttl, six in all: {renewals}");
 }
 
@@ -219,9 +215,9 @@ async fn more_guards_than_one_request_may_name_are_all_kept() {
         }
         guards.extend(taken.join_all().await);
     }
-    let before = metric(&server, "tenure_renewals").await;
+    let before = metric(&server, "tenure_renewals");
     // Twice each, so that every one has been renewed by a request that names as many as it can.
     let enough = before + 2 * GUARDS as u64;
-    seen(async || (metric(&server, "tenure_renewals").await >= enough).then_some(())).await;
+    seen(async || (metric(&server, "tenure_renewals") >= enough).then_some(())).await;
     assert!(guards.iter().all(|guard| guard.state() == State::Held));
 }

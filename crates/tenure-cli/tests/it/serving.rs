@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::rig::Rig;
+use crate::rig::{Rig, Server, wait_until};
 
 #[test]
 fn it_stops_cleanly_on_term_and_on_interrupt_and_leaves_sound_data() {
@@ -138,9 +138,7 @@ fn the_ready_line_is_an_envelope_with_json() {
 #[test]
 fn who_does_not_trust_the_certificate_is_told_how_to() {
     let rig = Rig::new();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    std::fs::write(rig.home().join("cert.pem"), made.cert.pem()).unwrap();
-    std::fs::write(rig.home().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    rig.certify();
     let server = rig.serve_with("127.0.0.1:0", &["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
     let url = server.url.replace("127.0.0.1", "localhost");
     let distrusted = rig.run(&["lease", "ls", "--url", &url]).expect(5);
@@ -150,4 +148,37 @@ fn who_does_not_trust_the_certificate_is_told_how_to() {
     rig.run(&["lease", "ls", "--url", &url, "--ca", "cert.pem"]).expect(0);
     let elsewhere = rig.run(&["lease", "ls", "--url", &server.url, "--ca", "cert.pem"]).expect(5);
     assert!(elsewhere.stderr.contains("the name in --url"), "{elsewhere:?}");
+}
+
+#[test]
+fn a_webhook_is_delivered_over_tls_once_its_certificate_is_trusted() {
+    let rig = Rig::new();
+    rig.certify();
+    let receiver =
+        rig.serve_with("127.0.0.1:0", &["--data", "receiver", "--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let url = format!("{}/v1/ping", receiver.url.replace("127.0.0.1", "localhost"));
+    let start = |certificates: &str| {
+        let mut serve = rig.tenure(&["serve", "--listen", "127.0.0.1:0"]);
+        serve.env("SSL_CERT_FILE", certificates);
+        rig.started(serve)
+    };
+    std::fs::write(rig.home().join("none.pem"), "").unwrap();
+    let mut server = start("none.pem");
+    let read =
+        |answer: String| serde_json::from_str::<serde_json::Value>(&answer).unwrap_or_else(|_| panic!("{answer}"));
+    let intent = read(server.ask("POST", "/api/v1/intents", r#"{"title": "t"}"#))["id"].as_str().unwrap().to_owned();
+    let subscription = format!(r#"{{"intent_id": "{intent}", "webhook_url": "{url}"}}"#);
+    let made = read(server.ask("POST", "/api/v1/subscriptions", &subscription));
+    let error = |server: &Server| {
+        let all = read(server.ask("GET", &format!("/api/v1/subscriptions?intent_id={intent}"), ""));
+        let one = all["subscriptions"].as_array().unwrap().iter().find(|one| one["id"] == made["id"]).unwrap();
+        one["last_error"].as_str().map(str::to_owned)
+    };
+    server.ask("POST", &format!("/api/v1/intents/{intent}/events"), r#"{"event_type": "comment", "payload": {}}"#);
+    wait_until("it is refused", || error(&server).is_some());
+    assert!(error(&server).unwrap().contains("ertificate"), "{:?}", error(&server));
+    server.child.signal(Signal::SIGTERM);
+    server.child.end();
+    let server = start("cert.pem");
+    wait_until("it is delivered", || error(&server).is_none());
 }

@@ -12,7 +12,7 @@ use crate::ledger::intents::whole;
 use crate::ledger::{Ledger, Turn};
 use crate::limits::PAGE_MAX;
 use crate::serial::IntentId;
-use crate::{Holder, Resource, Token, Ttl};
+use crate::{Holder, Resource, Timestamp, Token, Ttl};
 
 /// Take a scope of an intent.
 #[derive(Debug, Clone)]
@@ -110,12 +110,13 @@ pub struct ReleaseScope {
 }
 
 impl Command for ReleaseScope {
-    type Reply = Result<Lease, ScopeMiss>;
+    /// What it was, and when it ended.
+    type Reply = Result<(Lease, Timestamp), ScopeMiss>;
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
         ledger.own_scope(self.intent, self.token, &self.holder)?;
         match (Release { token: self.token, holder: self.holder }).decide(ledger, turn) {
-            Ending::Ended(lease, _) => Ok(lease),
+            Ending::Ended(lease, at) => Ok((lease, at)),
             Ending::Over | Ending::NotHolder { .. } | Ending::Unknown => Err(ScopeMiss::Over),
         }
     }

@@ -41,3 +41,22 @@ async fn a_wall_clock_that_was_set_back_or_on_ends_no_lease_early_and_none_late(
         acquire(&server, "b", &intent).await.expect("over");
     }
 }
+
+#[tokio::test]
+async fn refusals_of_this_door_are_counted_too() {
+    let server = Server::start().await;
+    let made = as_agent(&server, "a", "/api/v1/intents", json!({ "title": "t" })).await.json();
+    let intent = made["id"].as_str().expect("an id").to_owned();
+    let lease = acquire(&server, "a", &intent).await.expect("free");
+    acquire(&server, "b", &intent).await.expect_err("held");
+    let lease = format!("/api/v1/leases/{}", lease["id"].as_str().expect("an id"));
+    let renew = |agent| server.send(Request::new("PATCH", &lease).header("x-agent-id", agent).json(&json!({})));
+    assert_eq!(renew("b").await.status, 409);
+    server.clock.advance_ms(60_000);
+    assert_eq!(renew("a").await.status, 409);
+    let metrics = String::from_utf8(server.get("/metrics").await.body).expect("text");
+    for code in ["held", "not_holder", "lost"] {
+        let line = format!("tenure_refusals_total{{code=\"{code}\"}} 1");
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
+}

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 use tenure_core::access::Caller;
 use tenure_core::command::{Acquire, Acquired, Revoke};
+use tenure_core::document::Refusal;
 use tenure_core::event::Event;
 use tenure_core::lease::{End, Lease};
 use tenure_core::ledger::scopes::{AcquireScope, AdmitScope, ListScopes, ReleaseScope, RenewScope, ScopeMiss};
@@ -58,10 +59,14 @@ async fn take(door: &Door, ask: AcquireScope) -> Result<Lease, No> {
         };
         return Ok(granted?.lease);
     }
-    match engine.apply(ask).await?? {
-        Acquired::Granted(grant) => Ok(grant.lease),
-        Acquired::Refused(refusal) => Err(refusal.into()),
-        Acquired::Queued(_) => Err(Unavailable::Stopped.into()),
+    match engine.apply(ask).await? {
+        Ok(Acquired::Granted(grant)) => Ok(grant.lease),
+        Ok(Acquired::Refused(refusal)) | Err(Refusal::Lease(refusal)) => {
+            engine.metrics().refused(refusal.code());
+            Err(refusal.into())
+        }
+        Ok(Acquired::Queued(_)) => Err(Unavailable::Stopped.into()),
+        Err(refusal) => Err(refusal.into()),
     }
 }
 
@@ -133,6 +138,7 @@ async fn renew_any(door: &Door, intent: Option<IntentId>, lease: LeaseId, actor:
         Ok(lease) => Ok(model::ok(&model::lease(&lease, None))),
         Err(miss) => {
             let event = over(door, intent, lease, &by, miss).await?;
+            door.app.engine().metrics().refused("lost");
             Err(lost(door, &event).await?)
         }
     }
@@ -150,6 +156,7 @@ async fn over(
         ScopeMiss::Unknown => return Err(No::not_found("lease on this intent")),
         ScopeMiss::NotHolder(lease) => {
             check_seen(door, by, &lease.resources, None).await?;
+            door.app.engine().metrics().refused("not_holder");
             return Err(No::not_holder(&lease));
         }
         ScopeMiss::Over => {}
@@ -195,7 +202,7 @@ async fn release_any(door: &Door, intent: Option<IntentId>, lease: LeaseId, acto
     let by = actor.caller;
     let ask = ReleaseScope { intent, token: lease.token(), holder: by.holder.clone() };
     let view = match door.app.engine().apply(ask).await? {
-        Ok(lease) => model::lease(&lease, Some((End::Released, door.app.engine().now()))),
+        Ok((lease, at)) => model::lease(&lease, Some((End::Released, at))),
         Err(miss) => {
             let event = over(door, intent, lease, &by, miss).await?;
             model::ended_lease(&event).unwrap_or(Value::Null)

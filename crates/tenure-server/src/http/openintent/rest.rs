@@ -103,7 +103,7 @@ pub(crate) async fn compatibility() -> Response {
         ("RFC-0001", "intents, versions, status"),
         ("RFC-0002", "intent graphs"),
         ("RFC-0003", "agent leasing"),
-        ("RFC-0006", "subscriptions: webhooks over http and three SSE paths"),
+        ("RFC-0006", "subscriptions: webhooks and three SSE paths"),
         ("RFC-0007", "portfolios"),
         ("RFC-0010", "retry policies, failures and fallback"),
         ("RFC-0011", "access control lists and requests"),

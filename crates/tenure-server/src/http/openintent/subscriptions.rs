@@ -26,7 +26,7 @@ pub(crate) async fn create(State(door): State<Door>, actor: Actor, body: Body) -
         return Err(No::field("event_types", format!("there is no event type {unknown:?}")));
     }
     let url = body.text("webhook_url", URL_BYTES_MAX)?;
-    if let Some(why) = url.and_then(|url| webhooks::Target::parse(url).err()) {
+    if let Some(why) = url.and_then(|url| webhooks::parse(url).err()) {
         return Err(No::field("webhook_url", why));
     }
     let (intent, portfolio) = (body.id("intent_id", "intent")?, body.id("portfolio_id", "portfolio")?);

@@ -2,19 +2,17 @@
 //! accepted. How far it has come is kept by the ledger, so a delivery outlives this process: at least once, never skipped.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Url};
 use serde_json::Value;
 use tenure_core::event::{Cursor, Event};
 use tenure_core::ledger::subscriptions::{Delivered, ListSubscriptions, SubjectOf};
 use tenure_core::serial::{IntentId, SubscriptionId};
 use tenure_core::subscription::Subscription;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -27,48 +25,48 @@ const DELIVERY_TIME_MAX: Duration = Duration::from_secs(10);
 /// After so many events that were not asked for, the place of a subscription is written down.
 const UNWRITTEN_MAX: u64 = 10_000;
 
-/// Where to post: `http://host[:port]/path`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    authority: String,
-    path: String,
+/// The URL of a receiver, if it is one that can be posted to.
+pub(crate) fn parse(url: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(url).map_err(|_| "this is not the URL of a host")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("a webhook begins with http:// or https://");
+    }
+    Ok(url)
 }
 
-impl Target {
-    pub(crate) fn parse(url: &str) -> Result<Target, &'static str> {
-        let uri: hyper::Uri = url.parse().map_err(|_| "this is not a URL")?;
-        if uri.scheme_str() != Some("http") {
-            return Err("only http:// is delivered to; put a proxy in front of what needs TLS");
-        }
-        let host = uri.host().ok_or("the URL names no host")?;
-        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Target { authority, path })
-    }
+/// The way to receivers of both kinds: reading the machine's certificates takes time and memory, so it is done once, and a machine
+/// that has none can still post without TLS.
+static PLAIN: LazyLock<Result<Client, String>> = LazyLock::new(|| client(|http| http.tls_certs_only([])));
+static SECURED: LazyLock<Result<Client, String>> = LazyLock::new(|| client(|http| http));
 
-    /// Posts one event; what the receiver answers is read and dropped.
-    async fn post(&self, body: String) -> Result<(), String> {
-        let stream = TcpStream::connect(&self.authority).await.map_err(|error| error.to_string())?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        let connection = tokio::spawn(connection);
-        let request = hyper::Request::post(&self.path)
-            .header(hyper::header::HOST, &self.authority)
-            .header(hyper::header::CONTENT_TYPE, "application/json")
-            .header(hyper::header::CONNECTION, "close")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string());
-        let status = answer.as_ref().map(|answer| answer.status()).map_err(Clone::clone);
-        if let Ok(answer) = answer {
-            answer.into_body().frame().await;
-        }
-        connection.abort();
-        match status? {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("the receiver answered {status}")),
-        }
+/// Goes straight to the receiver, whatever proxies the environment names, and nowhere that it points to. It may close a connection
+/// at any time between two events, so each event gets one of its own.
+fn client(tune: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Result<Client, String> {
+    // The provider of whoever embeds this server stays if there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = Client::builder().no_proxy().redirect(Policy::none()).pool_max_idle_per_host(0);
+    tune(http).build().map_err(|error| first_cause(&error))
+}
+
+/// Posts one event; what the receiver answers beyond its status is not read.
+async fn post(url: &Url, body: String) -> Result<(), String> {
+    let way = if url.scheme() == "https" { &SECURED } else { &PLAIN };
+    let request = way.as_ref()?.post(url.clone()).header(CONTENT_TYPE, "application/json");
+    let answer = request.timeout(DELIVERY_TIME_MAX).body(body).send().await;
+    let answer = answer.map_err(|error| match error.is_timeout() {
+        true => "the receiver took too long".to_owned(),
+        false => first_cause(&error),
+    })?;
+    match answer.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(format!("the receiver answered {status}")),
     }
+}
+
+/// What went wrong in the end; what lies above is how the HTTP client is built.
+fn first_cause(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Starts delivering, now and whenever it is told that subscriptions have changed. It does not follow the events itself:
@@ -125,7 +123,7 @@ struct Delivery {
 impl Delivery {
     async fn run(mut self) -> Result<(), Lagging> {
         let url = self.subscription.url.clone().unwrap_or_default();
-        let Ok(target) = Target::parse(&url) else { return Ok(()) };
+        let Ok(url) = parse(&url) else { return Ok(()) };
         self.seen = self.subscription.delivered;
         let mut follower = self.app.engine().follow(self.seen).await?;
         loop {
@@ -134,7 +132,7 @@ impl Delivery {
             for published in unseen.iter() {
                 let event = published.event();
                 if let Some(body) = self.body(event, &subjects)
-                    && self.deliver(&target, event.cursor, &body).await?.is_none()
+                    && self.deliver(&url, event.cursor, &body).await?.is_none()
                 {
                     return Ok(());
                 }
@@ -159,7 +157,7 @@ impl Delivery {
     }
 
     /// Posts until it is accepted; nothing if the subscription is gone.
-    async fn deliver(&mut self, target: &Target, cursor: Cursor, body: &Value) -> Result<Option<()>, Lagging> {
+    async fn deliver(&mut self, url: &Url, cursor: Cursor, body: &Value) -> Result<Option<()>, Lagging> {
         loop {
             if let Some(at) = self.subscription.next_at {
                 let wait = at.ms_since(self.app.engine().now());
@@ -168,8 +166,7 @@ impl Delivery {
             if !self.subscription.is_active(self.app.engine().now()) {
                 return Ok(None);
             }
-            let posted = tokio::time::timeout(DELIVERY_TIME_MAX, target.post(body.to_string())).await;
-            let result = posted.unwrap_or_else(|_| Err("the receiver took too long".to_owned()));
+            let result = post(url, body.to_string()).await;
             let is_accepted = result.is_ok();
             if self.note(result.map(|()| cursor)).await?.is_none() {
                 return Ok(None);
@@ -193,12 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_plain_url_of_a_host() {
-        let target = Target::parse("http://example.test:81/a?b=c").expect("a target");
-        assert_eq!((target.authority.as_str(), target.path.as_str()), ("example.test:81", "/a?b=c"));
-        assert_eq!(Target::parse("http://example.test").expect("a target").path, "/");
-        for bad in ["", "example.test", "https://example.test", "file:///etc/passwd", "http://"] {
-            assert!(Target::parse(bad).is_err(), "{bad}");
+    fn a_webhook_is_the_url_of_a_host() {
+        for good in ["http://example.test:81/a?b=c", "http://example.test", "https://example.test", "http://[::1]:9/"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "example.test", "//example.test", "file:///etc/passwd", "http://", "https:///", "http://a b/"] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 }
