@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         output.failure(&failure);
         failure.exit
     });
-    exit.into()
+    output.end(exit).into()
 }
 
 fn run(cli: &Cli, output: Output) -> Outcome {

@@ -10,12 +10,17 @@
 //! `details` is left out when there is nothing to say; hints are `details.suggestions`. Without `--json`, results go to
 //! standard output and errors to standard error.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// Why standard output takes no more, once it does not.
+static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
 /// The version of the envelope; it grows when a reader of the old one would be wrong.
 const SCHEMA_VERSION: u32 = 1;
@@ -67,7 +72,7 @@ impl Output {
         if self.json {
             print_envelope(&Envelope::success(data), true);
         } else {
-            write_lines(anstream::stdout(), &text());
+            tell(anstream::stdout(), &text());
         }
     }
 
@@ -76,18 +81,34 @@ impl Output {
         if self.json {
             print_envelope(&Envelope::success(data), false);
         } else {
-            write_lines(anstream::stdout(), &text());
+            tell(anstream::stdout(), &text());
         }
     }
 
     /// Text as it is, for example a script or a help page.
     pub(crate) fn plain(self, text: &str) {
-        write_lines(anstream::stdout(), text);
+        tell(anstream::stdout(), text);
     }
 
     /// What a person should know beside the result; not part of it.
     pub(crate) fn note(self, text: &str) {
-        write_lines(anstream::stderr(), text);
+        write_lines(anstream::stderr(), text).ok();
+    }
+
+    /// Whether nobody takes results any more: what would go on telling ends here.
+    pub(crate) fn is_over(self) -> bool {
+        UNWRITTEN.get().is_some()
+    }
+
+    /// How to end. Whoever closed the pipe does not want the rest, and that is no error; a result that was lost is one.
+    pub(crate) fn end(self, exit: Exit) -> Exit {
+        match UNWRITTEN.get() {
+            Some(why) if why.kind() != io::ErrorKind::BrokenPipe && exit == Exit::OK => {
+                self.note(&format!("Error: the result could not be written: {why}"));
+                Exit::FAILURE
+            }
+            _ => exit,
+        }
     }
 
     /// A command that did not succeed.
@@ -105,7 +126,7 @@ impl Output {
         for hint in &failure.hints {
             text.push_str(&format!("\n{} {hint}", "Hint:".cyan()));
         }
-        write_lines(anstream::stderr(), &text);
+        write_lines(anstream::stderr(), &text).ok();
     }
 }
 
@@ -146,11 +167,17 @@ impl<'a, T> Envelope<'a, T> {
 fn print_envelope(envelope: &impl Serialize, pretty: bool) {
     let text = if pretty { serde_json::to_string_pretty(envelope) } else { serde_json::to_string(envelope) };
     // Everything printed is strings, numbers and maps with text keys, which always become JSON.
-    write_lines(std::io::stdout(), &text.unwrap_or_default());
+    tell(io::stdout(), &text.unwrap_or_default());
 }
 
-/// Whoever closed the pipe does not want the rest; that is no error.
-fn write_lines(mut stream: impl Write, text: &str) {
+/// Writes to standard output, as long as it takes anything.
+fn tell(stream: impl Write, text: &str) {
+    if let Err(why) = write_lines(stream, text) {
+        UNWRITTEN.set(why).ok();
+    }
+}
+
+fn write_lines(mut stream: impl Write, text: &str) -> io::Result<()> {
     let ending = if text.ends_with('\n') { "" } else { "\n" };
-    let _ = write!(stream, "{text}{ending}").and_then(|()| stream.flush());
+    write!(stream, "{text}{ending}").and_then(|()| stream.flush())
 }

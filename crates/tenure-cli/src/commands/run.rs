@@ -10,7 +10,7 @@ use crate::connect::{self, Connect};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::supervise::{self, Loss};
+use crate::supervise::{self, KILL_RESERVE, Loss};
 use crate::{refused, span};
 
 /// How long the server is looked for before the command starts, beside the wait.
@@ -92,7 +92,7 @@ async fn losing(lease: &Lease, kill_after: Duration) -> Loss {
     tokio::pin!(lost);
     loop {
         let left = lease.trusted_for();
-        let lead = kill_after.min(lease.info().ttl() / STOP_DIVISOR);
+        let lead = kill_after.saturating_add(KILL_RESERVE).min(lease.info().ttl() / STOP_DIVISOR);
         if left <= lead {
             break;
         }
@@ -101,7 +101,7 @@ async fn losing(lease: &Lease, kill_after: Duration) -> Loss {
             () = tokio::time::sleep(left - lead) => {}
         }
     }
-    Loss { deadline: Instant::now() + lease.stop_within().min(kill_after) }
+    Loss { deadline: Instant::now() + lease.stop_within().min(kill_after.saturating_add(KILL_RESERVE)) }
 }
 
 async fn lost(lease: Lease, command: &[OsString]) -> Failure {

@@ -35,7 +35,7 @@ pub(super) async fn run(client: &Client, args: &Args, output: Output) -> Result<
     client.events(&query.clone().limit(1)).await?;
     let mut events = client.watch(query);
     let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 {
+    while left > 0 && !output.is_over() {
         let event = events.next().await?;
         output.line(&event, || show::event_line(&event));
         left -= 1;
