@@ -185,7 +185,7 @@ impl Client {
             info.ttl_ms = renewal.ttl_ms;
             info.expires_at = renewal.expires_at.or(info.expires_at);
         }
-        let pulse = Arc::new(Pulse::new(info.id, sent_at.plus(beat.trusted_for())));
+        let pulse = Arc::new(Pulse::new(info.id, sent_at.plus(beat.trusted_for())).within(info.within));
         heart.keep(Arc::clone(&pulse), beat, sent_at);
         Ok(Lease::new(info, pulse, heart, self.clone()))
     }

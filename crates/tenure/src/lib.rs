@@ -26,12 +26,13 @@
 //!
 //! **What it does not promise.** A lease that an administrator takes away may be another's at once; the guard notices
 //! at the next beat, a third of the ttl later at most ([`Acquire::grace`] keeps others out meanwhile). So does one whose
-//! ttl was made shorter by another process of the same holder ([`Client::renew`]). A process
+//! ttl was made shorter by another process of the same holder ([`Client::renew`]), and one [within](Acquire::within) a lease that
+//! another client keeps, if that one ends. A process
 //! that is stopped (SIGSTOP, a paused machine) cannot notice anything. What it does when it wakes is fenced by the
 //! token: hand [`Lease::token`] to whatever the work writes to, and let that refuse a token smaller than the largest
 //! it has seen.
 //!
-//! **Dropping a guard** stops the heartbeat and nothing else: the lease lapses after its ttl. Giving it back at once is
+//! **Dropping a guard** stops the heartbeat and nothing else: the lease lapses after its ttl, and guards of leases within it are told. Giving it back at once is
 //! [`Lease::release`], after the guarded work has stopped.
 //!
 //! Failures are [`Error`]: [`Error::Refused`] carries everything the server said (who holds it, until when, when to try

@@ -17,6 +17,8 @@ use crate::guard::{Loss, State};
 #[derive(Debug)]
 pub(crate) struct Pulse {
     id: LeaseId,
+    /// The lease that it ends with.
+    within: Option<LeaseId>,
     trusted_until_ms: AtomicU64,
     at_risk: AtomicBool,
     loss: OnceLock<Loss>,
@@ -27,6 +29,7 @@ impl Pulse {
     pub(crate) fn new(id: LeaseId, trusted_until: Moment) -> Pulse {
         Pulse {
             id,
+            within: None,
             trusted_until_ms: AtomicU64::new(trusted_until.as_millis()),
             at_risk: AtomicBool::new(false),
             loss: OnceLock::new(),
@@ -34,8 +37,17 @@ impl Pulse {
         }
     }
 
+    /// The same, of a lease that ends with another.
+    pub(crate) fn within(self, parent: Option<LeaseId>) -> Pulse {
+        Pulse { within: parent, ..self }
+    }
+
     pub(crate) fn id(&self) -> LeaseId {
         self.id
+    }
+
+    pub(super) fn is_within(&self, parent: LeaseId) -> bool {
+        self.within == Some(parent)
     }
 
     pub(crate) fn trusted_until(&self) -> Moment {

@@ -73,7 +73,7 @@ impl Roster {
 
     /// Stops renewing it for this guard.
     pub(crate) fn forget(&self, pulse: &Arc<Pulse>) {
-        self.page().schedule.forget(pulse);
+        self.change(|schedule| schedule.forget(pulse));
     }
 
     /// The guard with this pulse releases its lease.

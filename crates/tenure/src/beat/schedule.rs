@@ -14,7 +14,8 @@
 //! 2. Lost is final: whatever is answered later changes nothing.
 //! 3. A request that is not answered soon is not given up: the lease is sent once more, on another connection, and the
 //!    first answer counts. An answer that was overtaken by one to a later request can only shorten trust.
-//! 4. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
+//! 4. A lease within another is trusted no longer than that one, if both are kept here: the server ends them together.
+//! 5. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
 //!    interval after the first lease of all, or earlier by so little that those which come there travel along.
 
 use std::collections::{BTreeSet, HashMap};
@@ -129,7 +130,7 @@ fn early(beat: Beat) -> Duration {
     (beat.interval() / EARLY_DIVISOR).min(EARLY_MAX)
 }
 
-/// When a lease whose accepted request was sent at `sent_at` is renewed: never later than an interval after that (4).
+/// When a lease whose accepted request was sent at `sent_at` is renewed: never later than an interval after that (5).
 fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
     let latest = sent_at.plus(beat.interval());
     let past_the_beat = latest.since(start).as_nanos().checked_rem(beat.interval().as_nanos()).unwrap_or_default();
@@ -145,7 +146,7 @@ fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
 pub(crate) struct Schedule {
     entries: HashMap<LeaseId, Entry>,
     agenda: BTreeSet<(Moment, LeaseId)>,
-    /// When the request for the first lease was sent: beats are counted from there (4).
+    /// When the request for the first lease was sent: beats are counted from there (5).
     start: Option<Moment>,
     /// Lost, and nobody was told yet.
     lost: Vec<Arc<Pulse>>,
@@ -171,11 +172,13 @@ impl Schedule {
         entry.pulses.retain(|kept| !Arc::ptr_eq(kept, pulse));
         if entry.pulses.is_empty() {
             self.remove(pulse.id());
+            self.lose_within(pulse.id(), &Loss::HeartbeatStopped);
         }
     }
 
     /// Whoever has this guard releases the lease: the other guards of it have lost it.
     pub(crate) fn release(&mut self, pulse: &Arc<Pulse>) {
+        self.lose_within(pulse.id(), &Loss::Released);
         self.forget(pulse);
         self.lose(pulse.id(), Loss::Released);
     }
@@ -206,6 +209,15 @@ impl Schedule {
         let Some(entry) = self.remove(id) else { return };
         entry.pulses.iter().for_each(|pulse| pulse.lose(loss.clone()));
         self.lost.extend(entry.pulses);
+        self.lose_within(id, &loss);
+    }
+
+    /// What lives within a lease has ended with it, or will when its ttl is over (4).
+    fn lose_within(&mut self, parent: LeaseId, loss: &Loss) {
+        let is_within = |entry: &Entry| entry.pulses.iter().any(|pulse| pulse.is_within(parent));
+        let within: Vec<LeaseId> =
+            self.entries.iter().filter(|(_, entry)| is_within(entry)).map(|(id, _)| *id).collect();
+        within.into_iter().for_each(|id| self.lose(id, loss.clone()));
     }
 
     /// What was lost since this was asked last; [`Pulse::tell`] is still to be called.

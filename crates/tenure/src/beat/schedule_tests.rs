@@ -311,3 +311,31 @@ fn an_answer_that_was_overtaken_can_only_shorten_trust() {
         assert_eq!(pulse.trusted_until(), at(trusted_until), "{late_ttl}");
     }
 }
+
+#[test]
+fn a_lease_within_another_is_lost_with_it_however_that_ends() {
+    let family = || {
+        let mut schedule = Schedule::default();
+        let parent = keep(&mut schedule, 1, 30_000, 0);
+        let beat = Beat::new(ttl(300_000));
+        let child = |number, of| Arc::new(Pulse::new(id(number), at(0).plus(beat.trusted_for())).within(Some(id(of))));
+        let family = [child(2, 1), child(3, 2), child(4, 99)];
+        family.iter().for_each(|pulse| schedule.keep(Arc::clone(pulse), beat, at(0)));
+        (schedule, parent, family)
+    };
+    let ends: [fn(&mut Schedule, &Arc<Pulse>); 4] = [
+        |schedule, _| schedule.lapse(at(28_500)),
+        |schedule, parent| schedule.release(parent),
+        |schedule, parent| schedule.forget(parent),
+        |schedule, _| schedule.answered(at(1), at(0), id(1), Answer::Lost(Loss::OutOfTouch)),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let (mut schedule, parent, [child, grandchild, other]) = family();
+        schedule.lapse(at(28_499));
+        assert_eq!([&child, &grandchild].map(|pulse| pulse.state(at(0))), [State::Held, State::Held], "{number}");
+        end(&mut schedule, &parent);
+        assert_eq!([&child, &grandchild].map(|pulse| pulse.state(at(0))), [State::Lost, State::Lost], "{number}");
+        assert_eq!(other.state(at(0)), State::Held, "{number}: it lives within one that is kept elsewhere");
+        assert!(schedule.take_lost().len() >= 2, "{number}: they are still to be told");
+    }
+}
