@@ -91,7 +91,7 @@ pub(super) fn origin(tables: &Db) -> Result<Option<Epoch>, Error> {
 
 /// From here on the tables are those of a store like any other.
 pub(super) fn forget_origin(tables: &Path) -> Result<(), Error> {
-    let tables = Db::create(tables)?;
+    let tables = Db::again(tables)?;
     let forget = tables.connection.execute("DELETE FROM meta WHERE key = ?1", [BACKUP_EPOCH]);
     forget.map(drop).map_err(tables.fail())
 }

@@ -22,9 +22,15 @@ pub(crate) struct Db {
 impl Db {
     /// Opens a file for writing; makes it if it is not there.
     pub(crate) fn create(path: &Path) -> Result<Db, Error> {
-        // The system's own answer is clearer than SQLite's «unable to open».
+        // The system's own answer is clearer than SQLite's «unable to open». Nothing has the file open yet.
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         open.map_err(|why| Error::io("open", path, why))?;
+        Db::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    /// Opens a file that another connection of this process may have open. Only SQLite opens it: who closes a file by hand drops every
+    /// lock that the process has on it, and the next reader from outside would take away the log.
+    pub(crate) fn again(path: &Path) -> Result<Db, Error> {
         Db::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
     }
 
