@@ -101,6 +101,13 @@ impl Ledger {
         })
     }
 
+    /// Who or what has these now, one of them: a lease before everything else.
+    pub fn who_has(&self, resources: &Resources) -> Option<Conflict> {
+        let wanted = Wanted { resources, mode: Mode::Exclusive, chain: &Chain::new(), place: None };
+        let lease = resources.iter().find_map(|resource| self.lease_against(resource, &wanted));
+        lease.or_else(|| self.obstacle(&wanted))
+    }
+
     fn lease_against(&self, resource: &Resource, wanted: &Wanted<'_>) -> Option<Conflict> {
         self.held.against(resource, wanted.mode).find_map(|(at, ids, _)| {
             let token = ids.iter().map(|id| Token::from_u64(*id)).find(|token| !wanted.chain.contains(token))?;

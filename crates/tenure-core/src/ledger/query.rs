@@ -59,8 +59,10 @@ impl Ledger {
         for (at, ids, _) in self.held.against(resource, check.mode) {
             let leases = ids.iter().filter_map(|id| self.leases.get(&Token::from_u64(*id)));
             let others = leases.filter(|lease| check.holder.as_ref() != Some(&lease.holder));
-            found.extend(others.map(|lease| self.conflict(resource, at, lease_blocker(lease))));
-            if found.len() >= BLOCKERS_LISTED_MAX {
+            // Thousands may share one place: nobody is shown them all, so they are not all looked at.
+            let room = BLOCKERS_LISTED_MAX - found.len();
+            found.extend(others.take(room).map(|lease| self.conflict(resource, at, lease_blocker(lease))));
+            if found.len() == BLOCKERS_LISTED_MAX {
                 return found;
             }
         }

@@ -231,7 +231,7 @@ impl Desk {
             let watch = Stopwatch::start();
             self.commit(&batch)?;
             self.metrics.committed(commands, watch.seconds(), &batch.events);
-            self.feed.publish(batch);
+            self.feed.publish(&batch);
         }
         for delivery in deliveries {
             self.unclaim(&delivery.deliver());

@@ -4,7 +4,9 @@
 //! and skips nothing: once it has fallen behind the ring it reads from the store until it has caught up. Whoever writes
 //! only appends to the ring and wakes one thread; that thread wakes the followers, so that thousands of them delay no answer.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::{self, Thread};
 
@@ -15,29 +17,44 @@ use tokio::sync::watch;
 
 /// How many recent events followers read from memory. A follower further behind than this reads from the store.
 pub const RING_EVENTS_MAX: usize = 16_384;
+/// … or this much of them, if they are large.
+pub const RING_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+/// How much a follower is handed at once: thousands of them may read one large commit at the same time.
+const UNSEEN_BYTES: usize = 64 * 1_024;
 
-/// The events of one commit, or one page read from the store; in order and without a gap.
+/// The events of one commit, or one page read from the store; in order and without a gap. The changes of the commit are not kept
+/// for anyone.
 pub(super) struct Chunk {
-    batch: Arc<Batch>,
+    events: Vec<Event>,
     /// The form in which a door sends each event: written once, not once for every follower.
     rendered: Box<[OnceLock<Bytes>]>,
 }
 
 impl Chunk {
-    pub(super) fn new(batch: Arc<Batch>) -> Chunk {
-        let rendered = batch.events.iter().map(|_| OnceLock::new()).collect();
-        Chunk { batch, rendered }
+    pub(super) fn new(events: Vec<Event>) -> Chunk {
+        let rendered = events.iter().map(|_| OnceLock::new()).collect();
+        Chunk { events, rendered }
     }
 
     fn first(&self) -> Option<Cursor> {
-        self.batch.events.first().map(|event| event.cursor)
+        self.events.first().map(|event| event.cursor)
     }
+
+    fn bytes(&self) -> usize {
+        self.events.iter().map(bytes_of).sum()
+    }
+}
+
+/// About how much memory an event takes.
+fn bytes_of(event: &Event) -> usize {
+    let names: usize = event.resources.iter().map(|resource| Borrow::<str>::borrow(resource).len()).sum();
+    size_of::<Event>() + names + event.data.as_ref().map_or(0, |data| data.get().len())
 }
 
 /// The part of a chunk that a follower has not seen.
 pub struct Unseen {
     chunk: Arc<Chunk>,
-    from: usize,
+    part: Range<usize>,
 }
 
 /// One event on its way to followers.
@@ -60,21 +77,35 @@ impl<'a> Published<'a> {
 }
 
 impl Unseen {
-    /// What comes after `cursor` in `chunk`.
-    pub(super) fn after(cursor: Cursor, chunk: Arc<Chunk>) -> Unseen {
-        let from = chunk.batch.events.partition_point(|event| event.cursor <= cursor);
-        Unseen { chunk, from }
+    /// What comes after `cursor` in `chunk`: not more than is handed out at once, but at least one.
+    fn after(cursor: Cursor, chunk: Arc<Chunk>) -> Unseen {
+        let from = chunk.events.partition_point(|event| event.cursor <= cursor);
+        let mut bytes = 0;
+        let fits = |event: &&Event| {
+            let fits = bytes < UNSEEN_BYTES;
+            bytes += bytes_of(event);
+            fits
+        };
+        let count = chunk.events.iter().skip(from).take_while(fits).count();
+        Unseen { chunk, part: from..from + count }
+    }
+
+    /// All of a page from the store, which is bounded already and would be read again for its rest.
+    pub(super) fn whole(events: Vec<Event>) -> Unseen {
+        let part = 0..events.len();
+        Unseen { chunk: Arc::new(Chunk::new(events)), part }
     }
 
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = Published<'_>> {
-        let events = self.chunk.batch.events.iter().zip(&self.chunk.rendered).skip(self.from);
-        events.map(|(event, rendered)| Published { event, rendered })
+        let events = self.chunk.events.iter().zip(&self.chunk.rendered);
+        let part = events.skip(self.part.start).take(self.part.len());
+        part.map(|(event, rendered)| Published { event, rendered })
     }
 
     /// The last of them.
     pub(super) fn last(&self) -> Option<Cursor> {
-        self.chunk.batch.events.get(self.from..)?.last().map(|event| event.cursor)
+        self.chunk.events.get(self.part.clone())?.last().map(|event| event.cursor)
     }
 }
 
@@ -94,17 +125,33 @@ pub(super) struct Feed {
     waker: OnceLock<Thread>,
 }
 
+#[derive(Default)]
 struct Ring {
     chunks: VecDeque<Arc<Chunk>>,
     events: usize,
+    bytes: usize,
     last: Cursor,
+}
+
+impl Ring {
+    fn push(&mut self, chunk: Arc<Chunk>) {
+        self.events += chunk.events.len();
+        self.bytes += chunk.bytes();
+        self.chunks.push_back(chunk);
+        // The newest chunk stays whatever its size: who follows has not seen it yet.
+        while (self.events > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX) && self.chunks.len() > 1 {
+            let Some(oldest) = self.chunks.pop_front() else { return };
+            self.events -= oldest.events.len();
+            self.bytes -= oldest.bytes();
+        }
+    }
 }
 
 impl Feed {
     /// A feed whose last event so far is `last`, with the thread that wakes its followers. The thread ends with the feed.
     pub(super) fn start(last: Cursor) -> std::io::Result<Arc<Feed>> {
         let feed = Arc::new(Feed {
-            ring: RwLock::new(Ring { chunks: VecDeque::new(), events: 0, last }),
+            ring: RwLock::new(Ring { last, ..Ring::default() }),
             last: watch::Sender::new(last),
             waker: OnceLock::new(),
         });
@@ -114,19 +161,18 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Appends what a commit has made durable.
-    pub(super) fn publish(&self, batch: Arc<Batch>) {
+    /// Appends what a commit has made durable. While nobody follows, nothing is kept: who begins to reads from the store.
+    pub(super) fn publish(&self, batch: &Batch) {
         let Some(last) = batch.events.last().map(|event| event.cursor) else { return };
-        let chunk = Arc::new(Chunk::new(batch));
+        let chunk = (self.followers() > 0).then(|| Arc::new(Chunk::new(batch.events.clone())));
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
-        ring.last = last;
-        ring.events += chunk.rendered.len();
-        ring.chunks.push_back(chunk);
-        // The newest chunk stays whatever its size: a page of the store would be no smaller.
-        while ring.events > RING_EVENTS_MAX && ring.chunks.len() > 1 {
-            ring.events -= ring.chunks.pop_front().map_or(0, |chunk| chunk.rendered.len());
+        match chunk {
+            Some(chunk) => ring.push(chunk),
+            None => *ring = Ring::default(),
         }
+        ring.last = last;
         drop(ring);
+        // Asked again: who has begun to follow meanwhile may have found nothing new, and waits.
         if self.followers() > 0 {
             self.unpark();
         }
@@ -190,10 +236,15 @@ fn wake_followers(feed: &Weak<Feed>) {
 mod tests {
     use super::*;
 
-    fn events(cursors: std::ops::RangeInclusive<u64>) -> Arc<Batch> {
-        let event = |cursor| serde_json::json!({ "cursor": cursor, "at": 0, "kind": "ledger.opened" });
+    fn events(cursors: std::ops::RangeInclusive<u64>) -> Batch {
+        heavy_events(cursors, 0)
+    }
+
+    fn heavy_events(cursors: std::ops::RangeInclusive<u64>, bytes: usize) -> Batch {
+        let data = serde_json::json!({ "x": "x".repeat(bytes) });
+        let event = |cursor| serde_json::json!({ "cursor": cursor, "at": 0, "kind": "ledger.opened", "data": data });
         let events = cursors.map(|cursor| serde_json::from_value(event(cursor)).expect("an event")).collect();
-        Arc::new(Batch { events, ..Batch::default() })
+        Batch { events, ..Batch::default() }
     }
 
     fn unseen(feed: &Feed, after: u64) -> Option<Vec<u64>> {
@@ -207,8 +258,9 @@ mod tests {
     #[test]
     fn a_follower_reads_on_from_any_place_in_the_ring_and_from_the_store_before_it() {
         let feed = Feed::start(Cursor(10)).expect("a thread");
-        feed.publish(events(11..=12));
-        feed.publish(events(13..=13));
+        let _follower = feed.watch();
+        feed.publish(&events(11..=12));
+        feed.publish(&events(13..=13));
         assert_eq!(unseen(&feed, 9), None);
         assert_eq!(unseen(&feed, 10), Some(vec![11, 12]));
         assert_eq!(unseen(&feed, 11), Some(vec![12]));
@@ -219,11 +271,54 @@ mod tests {
     #[test]
     fn the_ring_keeps_a_bounded_number_of_events() {
         let feed = Feed::start(Cursor(0)).expect("a thread");
+        let _follower = feed.watch();
         let half = RING_EVENTS_MAX as u64 / 2;
         for start in [1, half + 1, 2 * half + 1] {
-            feed.publish(events(start..=start + half - 1));
+            feed.publish(&events(start..=start + half - 1));
         }
         assert_eq!(unseen(&feed, 0), None, "the oldest are in the store only");
-        assert_eq!(unseen(&feed, half).map(|seen| seen.len()), Some(half as usize));
+        assert!(unseen(&feed, half).is_some_and(|seen| seen.first() == Some(&(half + 1))));
+    }
+
+    #[test]
+    fn the_ring_keeps_a_bounded_number_of_bytes() {
+        let feed = Feed::start(Cursor(0)).expect("a thread");
+        let _follower = feed.watch();
+        for cursor in 1..=4 {
+            feed.publish(&heavy_events(cursor..=cursor, RING_BYTES_MAX / 3));
+        }
+        assert_eq!((unseen(&feed, 1), unseen(&feed, 2)), (None, Some(vec![3])));
+        feed.publish(&heavy_events(5..=5, 2 * RING_BYTES_MAX));
+        assert_eq!((unseen(&feed, 3), unseen(&feed, 4)), (None, Some(vec![5])), "the newest stays");
+    }
+
+    #[test]
+    fn nothing_is_kept_for_nobody_and_who_begins_to_follow_reads_the_store_first() {
+        let feed = Feed::start(Cursor(10)).expect("a thread");
+        let follower = feed.watch();
+        feed.publish(&events(11..=12));
+        drop(follower);
+        feed.publish(&events(13..=14));
+        let _follower = feed.watch();
+        assert_eq!([11, 12, 13].map(|seen| unseen(&feed, seen)), [None, None, None], "a gap would be skipped");
+        assert_eq!(unseen(&feed, 14), Some(vec![]));
+        feed.publish(&events(15..=15));
+        assert_eq!((unseen(&feed, 13), unseen(&feed, 14)), (None, Some(vec![15])));
+    }
+
+    #[test]
+    fn a_large_commit_is_handed_out_in_pieces_without_a_gap() {
+        let feed = Feed::start(Cursor(0)).expect("a thread");
+        let _follower = feed.watch();
+        feed.publish(&heavy_events(1..=100, UNSEEN_BYTES / 10));
+        feed.publish(&heavy_events(101..=101, 2 * UNSEEN_BYTES));
+        let (mut seen, mut pieces) = (Vec::new(), 0);
+        while let Some(more) = unseen(&feed, seen.last().copied().unwrap_or(0)).filter(|more| !more.is_empty()) {
+            assert!(more.len() <= 10, "{}", more.len());
+            seen.extend(more);
+            pieces += 1;
+        }
+        assert_eq!(seen, (1..=101).collect::<Vec<u64>>());
+        assert!(pieces >= 11, "{pieces}");
     }
 }

@@ -1,13 +1,10 @@
 //! Owns one reader of the event stream: where it stands, and where its next events come from.
 
-use std::sync::Arc;
-
-use tenure_core::change::Batch;
 use tenure_core::event::Cursor;
 use tenure_store::EventQuery;
 use tokio::sync::watch;
 
-use super::feed::{Chunk, Next, Unseen};
+use super::feed::{Next, Unseen};
 use super::{Engine, Unavailable};
 
 /// How many events one read of the store brings to a follower that has fallen behind.
@@ -96,7 +93,6 @@ impl Follower {
             let first = self.engine.read(|reader| reader.first_cursor()).await?;
             return Err(Lagging::Gone { asked: self.cursor, first, last: self.engine.last_event() });
         }
-        let batch = Arc::new(Batch { events: page.events, ..Batch::default() });
-        Ok(Unseen::after(self.cursor, Arc::new(Chunk::new(batch))))
+        Ok(Unseen::whole(page.events))
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! It is here and not in a door because every door owes its caller the same answer: why, and who holds it now (L5, L6).
 
-use tenure_core::command::{Check, Checked, Command, Ending, Get, Got, Release, Renew, Renewal, Revoke};
+use tenure_core::command::{Command, Ending, Get, Got, Release, Renew, Renewal, Revoke};
 use tenure_core::event::Event;
-use tenure_core::lease::{Lease, Mode, Resources};
-use tenure_core::refusal::{Blocker, Conflict};
+use tenure_core::lease::{Lease, Resources};
+use tenure_core::refusal::Conflict;
 use tenure_core::{Holder, Ledger, Timestamp, Token, Ttl, Turn};
 use tenure_store::{EventQuery, Reader};
 
@@ -82,7 +82,7 @@ impl Engine {
         let renewed = renewals.into_iter().map(|renewal| match renewal {
             Renewal::Renewed { expires_at, ttl } => Renewed::Renewed { expires_at, ttl },
             Renewal::NotHolder { holder } => self.not_holder(holder, Renewed::NotHolder),
-            Renewal::Unknown => Renewed::Unknown,
+            Renewal::Unknown => self.unknown(Renewed::Unknown),
             Renewal::Over => self.over(lost.next().flatten(), &holder),
         });
         Ok(renewed.collect())
@@ -94,7 +94,7 @@ impl Engine {
         match self.apply(release).await? {
             Ending::Ended(lease, at) => Ok(Released::Ended(lease, at)),
             Ending::NotHolder { holder } => Ok(self.not_holder(holder, Released::NotHolder)),
-            Ending::Unknown => Ok(Released::Unknown),
+            Ending::Unknown => Ok(self.unknown(Released::Unknown)),
             // Rare, and in a box: every release would carry the room for it.
             Ending::Over => Ok(match Box::pin(self.ended(token)).await? {
                 Some(Ended(event)) if event.holder.as_ref() != Some(&holder) => match event.holder {
@@ -149,13 +149,18 @@ impl Engine {
     }
 
     fn over(&self, lost: Option<Lost>, asked_by: &Holder) -> Renewed {
-        let Some(lost) = lost else { return Renewed::Unknown };
+        let Some(lost) = lost else { return self.unknown(Renewed::Unknown) };
         let Ended(event) = &lost.ended;
         if let Some(former) = event.holder.as_ref().filter(|former| *former != asked_by) {
             return self.not_holder(former.clone(), Renewed::NotHolder);
         }
         self.metrics().refused("lost");
         Renewed::Lost(Box::new(lost))
+    }
+
+    fn unknown<T>(&self, answer: T) -> T {
+        self.metrics().refused("unknown_lease");
+        answer
     }
 
     fn not_holder<T>(&self, holder: Holder, answer: impl FnOnce(Holder) -> T) -> T {
@@ -187,12 +192,6 @@ impl Command for WhoHas {
     type Reply = (Vec<Option<Conflict>>, Timestamp);
 
     fn decide(self, ledger: &mut Ledger, turn: &mut Turn<'_>) -> Self::Reply {
-        let conflict = |resources: Resources| {
-            let check = Check { resources, mode: Mode::Exclusive, holder: None };
-            let Checked { conflicts, .. } = check.decide(ledger, turn);
-            let is_lease = |conflict: &&Conflict| matches!(conflict.blocker, Blocker::Lease { .. });
-            conflicts.iter().find(is_lease).or(conflicts.first()).cloned()
-        };
-        (self.0.into_iter().map(conflict).collect(), turn.now())
+        (self.0.iter().map(|resources| ledger.who_has(resources)).collect(), turn.now())
     }
 }

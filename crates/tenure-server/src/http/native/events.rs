@@ -31,7 +31,7 @@ use crate::http::status::ProblemBody;
 
 /// A stream without news says so this often, so that both sides notice a broken connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// After so many bytes a piece of a stream is handed on.
+/// Room for most pieces: what a follower is handed at once is seldom more.
 const PIECE_BYTES: usize = 64 * 1_024;
 
 /// Reads events: a page of JSON, or with `Accept: text/event-stream` a stream that goes on.
