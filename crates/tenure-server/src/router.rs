@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::routing::{get, post};
 use utoipa::OpenApi;
+use utoipa::openapi::RefOr;
 
 use crate::http::native::{backup, events, history, leases, renew, workflows};
 use crate::http::{App, conductor, openintent, status};
@@ -70,6 +71,37 @@ struct Api;
 
 /// The description as JSON.
 pub fn openapi_json() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    static TEXT: LazyLock<String> = LazyLock::new(|| described().to_pretty_json().unwrap_or_default());
     &TEXT
+}
+
+/// The description of the handlers, with what holds for all of them: a word for every status, and how refusals travel.
+fn described() -> utoipa::openapi::OpenApi {
+    let mut api = Api::openapi();
+    for path in api.paths.paths.values_mut() {
+        for operation in [&mut path.get, &mut path.post, &mut path.delete].into_iter().flatten() {
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response {
+                    describe(status, response);
+                }
+            }
+        }
+    }
+    api
+}
+
+fn describe(status: &str, response: &mut utoipa::openapi::Response) {
+    let (words, is_refusal) = match status {
+        "201" => ("Granted.", false),
+        "4XX" => ("Refused; `code` says why, and docs/errors.md what to do about it.", true),
+        "503" => ("No answer now; `retry_after_ms` says when to try again.", true),
+        _ => ("Done.", false),
+    };
+    if response.description.is_empty() {
+        response.description = words.to_owned();
+    }
+    if is_refusal {
+        let content = std::mem::take(&mut response.content).into_values();
+        response.content = content.map(|content| ("application/problem+json".to_owned(), content)).collect();
+    }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use tenure::{Acquire, Error, Lease, Refusal};
+use tenure::{Acquire, Client, Error, Lease, Refusal};
 use tokio::process::Command;
 
 use crate::connect::{self, Connect};
@@ -18,13 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// TERM comes this part of the trusted time before its end, if `--kill-after` does not ask for less: most of it stays
 /// for renewals that are tried again.
 const STOP_DIVISOR: u32 = 4;
+/// Before TERM the server is asked once more, for this part of the time that is left to stop: it may just be back.
+const LAST_TRY_DIVISOR: u32 = 4;
 
 /// Run a command while holding a lease.
 ///
 /// The command runs in a process group of its own, with TENURE_LEASE_ID, TENURE_TOKEN and TENURE_RESOURCES in its
-/// environment. When no renewal is accepted in time, the whole group gets TERM and then KILL before the lease can have
-/// run out. When an administrator takes the lease away, the group gets TERM at the next renewal, a third of the ttl
-/// later at most; --grace keeps others out meanwhile. Exits with the command's own code; see 'tenure help exit-codes'.
+/// environment. When no renewal is accepted in time, it and everything that it started gets TERM and then KILL before the
+/// lease can have run out. When an administrator takes the lease away, they get TERM at the next renewal, a third of the
+/// ttl later at most; --grace keeps others out meanwhile. Stopped with Ctrl-Z, everything stands still and nothing is
+/// renewed; continued after the lease has run out, it is ended. Exits with the command's own code; see 'tenure help
+/// exit-codes'.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -61,7 +65,7 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
     request = args.grace.into_iter().fold(request, Acquire::grace);
     let lease = client.acquire(request).await.map_err(|error| refused::explain(&error))?;
 
-    let outcome = supervise::supervise(command(args, &lease), losing(&lease, args.kill_after)).await;
+    let outcome = supervise::supervise(command(args, &lease), losing(&client, &lease, args.kill_after)).await;
     match outcome {
         Ok(supervise::Outcome::Lost) => Err(lost(lease, &args.command).await),
         Ok(finished) => release(lease, Exit(finished.exit_code()), output).await,
@@ -87,18 +91,23 @@ fn command(args: &Args, lease: &Lease) -> Command {
 
 /// Resolves when the command has to stop: when the lease is lost, or early enough before trust ends that the command
 /// gets its time to stop.
-async fn losing(lease: &Lease, kill_after: Duration) -> Loss {
+async fn losing(client: &Client, lease: &Lease, kill_after: Duration) -> Loss {
     let lost = lease.lost();
     tokio::pin!(lost);
+    let lead = || kill_after.saturating_add(KILL_RESERVE).min(lease.info().ttl() / STOP_DIVISOR);
     loop {
-        let left = lease.trusted_for();
-        let lead = kill_after.saturating_add(KILL_RESERVE).min(lease.info().ttl() / STOP_DIVISOR);
-        if left <= lead {
-            break;
-        }
+        let left = lease.trusted_for().saturating_sub(lead());
         tokio::select! {
             _ = &mut lost => break,
-            () = tokio::time::sleep(left - lead) => {}
+            () = tokio::time::sleep(left) => {}
+        }
+        if lease.trusted_for() <= lead() {
+            // The heartbeat has had no answer, and tries again in steps that grow. What is renewed here is trusted again.
+            let last_try = client.renew(lease.id(), None);
+            let _ = tokio::time::timeout(lead() / LAST_TRY_DIVISOR, last_try).await;
+            if lease.trusted_for() <= lead() {
+                break;
+            }
         }
     }
     Loss { deadline: Instant::now() + lease.stop_within().min(kill_after.saturating_add(KILL_RESERVE)) }
