@@ -19,6 +19,10 @@ use crate::{Error, Order};
 /// How much text one step reads before it lets commits in again: about 0.1 ms.
 const STEP_BYTES: usize = 128 * 1024;
 
+/// A text larger than this goes on in further rows of its batch: SQLite takes none beyond 10⁹ bytes, and what ends in one moment ends in
+/// one batch, however much that is.
+const PART_BYTES: usize = 256 * 1024 * 1024;
+
 /// The second step changes no table: changes may be told by events since, which a program from before cannot read.
 pub(super) const SCHEMA: &[&str] = &[
     "
@@ -35,6 +39,15 @@ pub(super) const SCHEMA: &[&str] = &[
     INSERT INTO claim VALUES (0);
     ",
     "",
+    "
+    CREATE TABLE parts (
+        seq INTEGER NOT NULL,
+        part INTEGER NOT NULL,
+        changes TEXT NOT NULL,
+        events TEXT NOT NULL,
+        PRIMARY KEY (seq, part)
+    ) STRICT;
+    ",
 ];
 
 /// FULL, because a commit that was answered must survive the machine. A log that grows costs half the speed, so it is
@@ -68,6 +81,7 @@ impl<T> Gate<T> {
 /// The journal.
 pub(super) struct Journal {
     db: Gate<Option<Db>>,
+    part_bytes: usize,
 }
 
 /// What is in the journal: its first and last row.
@@ -83,7 +97,7 @@ impl Journal {
         let db = Db::create(path)?;
         db.execute_batch(PRAGMAS)?;
         db.migrate(SCHEMA)?;
-        Ok(Journal { db: Gate::new(Some(db)) })
+        Ok(Journal { db: Gate::new(Some(db)), part_bytes: PART_BYTES })
     }
 
     /// Takes the next epoch, not smaller than `at_least`, or the one that comes `leap` later; durably.
@@ -107,11 +121,15 @@ impl Journal {
     pub(super) fn append(&self, head: Head, row: &Row, trim: Option<u64>) -> Result<(), Error> {
         self.with(|db| {
             let fail = db.fail();
-            let Some(trim) = trim else { return insert(db, head, row).map_err(fail) };
+            let mut parts = row.parts(self.part_bytes).into_iter();
+            let first = parts.next().unwrap_or_default();
+            if trim.is_none() && parts.len() == 0 {
+                return insert(db, head, first).map_err(fail);
+            }
             let transaction = db.connection.unchecked_transaction().map_err(fail)?;
-            insert(db, head, row).map_err(fail)?;
-            let delete = db.connection.prepare_cached("DELETE FROM journal WHERE seq <= ?1");
-            delete.and_then(|mut delete| delete.execute([trim as i64])).map_err(fail)?;
+            insert(db, head, first).map_err(fail)?;
+            parts.enumerate().try_for_each(|(part, texts)| insert_part(db, head.seq, part, texts)).map_err(fail)?;
+            trim.map_or(Ok(()), |seq| forget(db, seq)).map_err(fail)?;
             transaction.commit().map_err(fail)
         })
     }
@@ -159,7 +177,7 @@ impl Journal {
     }
 }
 
-fn insert(db: &Db, head: Head, row: &Row) -> Result<(), rusqlite::Error> {
+fn insert(db: &Db, head: Head, (changes, events): (&str, &str)) -> Result<(), rusqlite::Error> {
     let mut insert = db.connection.prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
     let values = params![
         head.seq as i64,
@@ -167,10 +185,33 @@ fn insert(db: &Db, head: Head, row: &Row) -> Result<(), rusqlite::Error> {
         head.at.unix_ms() as i64,
         head.token.map(|token| token.as_u64() as i64),
         head.cursor.0 as i64,
-        row.changes,
-        row.events,
+        changes,
+        events,
     ];
     insert.execute(values).map(drop)
+}
+
+fn insert_part(db: &Db, seq: u64, part: usize, (changes, events): (&str, &str)) -> Result<(), rusqlite::Error> {
+    let mut insert = db.connection.prepare_cached("INSERT INTO parts VALUES (?1, ?2, ?3, ?4)")?;
+    insert.execute(params![seq as i64, part as i64, changes, events]).map(drop)
+}
+
+/// Appends what did not fit into the row itself.
+fn read_parts(db: &Db, seq: i64, row: &mut Row) -> Result<(), rusqlite::Error> {
+    let mut select = db.connection.prepare_cached("SELECT changes, events FROM parts WHERE seq = ?1 ORDER BY part")?;
+    let mut parts = select.query([seq])?;
+    while let Some(part) = parts.next()? {
+        row.changes.push_str(part.get_ref(0)?.as_str()?);
+        row.events.push_str(part.get_ref(1)?.as_str()?);
+    }
+    Ok(())
+}
+
+fn forget(db: &Db, seq: u64) -> Result<(), rusqlite::Error> {
+    for sql in ["DELETE FROM journal WHERE seq <= ?1", "DELETE FROM parts WHERE seq <= ?1"] {
+        db.connection.prepare_cached(sql)?.execute([seq as i64])?;
+    }
+    Ok(())
 }
 
 fn read_rows(
@@ -194,7 +235,8 @@ fn read_rows(
     let mut rows = statement.query(params![after as i64, before.min(i64::MAX as u64) as i64])?;
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let text = Row { changes: row.get(5)?, events: row.get(6)? };
+        let mut text = Row { changes: row.get(5)?, events: row.get(6)? };
+        read_parts(db, row.get(0)?, &mut text)?;
         bytes += text.bytes();
         found.push((head_of(row)?, text));
         if bytes >= STEP_BYTES {
@@ -212,4 +254,41 @@ fn head_of(row: &SqlRow<'_>) -> Result<Head, rusqlite::Error> {
         token: row.get::<_, Option<i64>>(3)?.map(|token| Token::from_u64(token as u64)),
         cursor: Cursor(row.get::<_, i64>(4)? as u64),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_is_too_large_for_one_row_reads_back_from_several_and_goes_with_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal.db");
+        let row = Row { changes: "[]".to_owned(), events: format!("[{}]", " ".repeat(100)) };
+        let small_row = Row { changes: "[\n]".to_owned(), events: "[     ]".to_owned() };
+        let head = |seq| Head { seq, ..Head::default() };
+        let narrow = Journal { part_bytes: 16, ..Journal::open(&path).expect("a journal") };
+        narrow.append(head(1), &row, None).expect("written");
+        narrow.append(head(2), &small_row, None).expect("written");
+        drop(narrow);
+        let journal = Journal::open(&path).expect("a journal");
+        let mut rows = Vec::new();
+        journal.with(|db| read_rows(db, 0, u64::MAX, Order::OldestFirst, &mut rows).map_err(db.fail())).expect("read");
+        let texts: Vec<_> = rows.iter().map(|(_, row)| (&*row.changes, &*row.events)).collect();
+        assert_eq!(texts, [(&*row.changes, &*row.events), (&*small_row.changes, &*small_row.events)]);
+        journal.append(head(3), &small_row, Some(1)).expect("written");
+        let parts = journal.with(|db| {
+            db.connection.query_row("SELECT count(*) FROM parts", [], |row| row.get::<_, i64>(0)).map_err(db.fail())
+        });
+        assert_eq!(parts.expect("counted"), 0, "those of the first batch are gone, the others never had any");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let row = Row { changes: "äöü".repeat(7), events: "x".repeat(40) };
+        let parts = row.parts(9);
+        assert!(parts.iter().all(|(changes, events)| changes.len() <= 9 && events.len() <= 9), "{parts:?}");
+        let (changes, events): (Vec<&str>, Vec<&str>) = parts.into_iter().unzip();
+        assert_eq!((changes.concat(), events.concat()), (row.changes, row.events));
+    }
 }
