@@ -214,13 +214,17 @@ impl Run {
 
     async fn stop_before(&self, loss: Loss, child: &mut Child) -> io::Result<Outcome> {
         let kill_at = loss.kill_at();
-        self.tree.send_to_all(Signal::SIGTERM);
-        // A stopped process takes its TERM only when it is continued.
-        self.tree.send_to_all(Signal::SIGCONT);
-        let is_leader_gone = tokio::time::timeout_at(kill_at.into(), child.wait()).await.is_ok();
-        if !is_leader_gone || !self.gone_before(kill_at).await {
-            self.kill_before(loss, child).await?;
+        // Not if the time is over: what stands still must not go on for a moment more.
+        if Instant::now() < kill_at {
+            self.tree.send_to_all(Signal::SIGTERM);
+            // A stopped process takes its TERM only when it is continued.
+            self.tree.send_to_all(Signal::SIGCONT);
+            let is_leader_gone = tokio::time::timeout_at(kill_at.into(), child.wait()).await.is_ok();
+            if is_leader_gone && so_before(kill_at, || self.tree.is_empty()).await {
+                return Ok(Outcome::Lost);
+            }
         }
+        self.kill_before(loss, child).await?;
         Ok(Outcome::Lost)
     }
 
@@ -231,7 +235,6 @@ impl Run {
         let patience = loss.deadline.max(Instant::now() + REAP_MAX);
         while !self.tree.is_empty() && Instant::now() < patience {
             self.tree.send_to_all(Signal::SIGKILL);
-            self.tree.bury_orphans();
             tokio::time::sleep(POLL).await;
         }
         Ok(())
@@ -261,20 +264,8 @@ impl Run {
         }
     }
 
-    async fn gone_before(&self, deadline: Instant) -> bool {
-        so_before(deadline, || {
-            self.tree.bury_orphans();
-            self.tree.is_empty()
-        })
-        .await
-    }
-
     async fn group_gone_before(&self, deadline: Instant) -> bool {
-        so_before(deadline, || {
-            self.tree.bury_orphans();
-            self.tree.is_group_empty()
-        })
-        .await
+        so_before(deadline, || self.tree.is_group_empty()).await
     }
 }
 

@@ -79,8 +79,9 @@ impl Tree {
         }
     }
 
-    /// Whether the group is empty; ended processes that nobody waited for count.
+    /// Whether the group is empty; ended processes that somebody else must wait for count.
     pub(super) fn is_group_empty(&self) -> bool {
+        self.bury_orphans();
         killpg(self.leader, None) == Err(Errno::ESRCH)
     }
 

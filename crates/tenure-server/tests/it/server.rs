@@ -46,6 +46,7 @@ async fn metrics_tell_what_happened() {
     server.post("/v1/leases", json!({ "resource": "job:1", "holder": "b" })).await.problem(409, "held");
     server.send(Request::new("POST", &path(&lease, "/renew")).holder("a")).await;
     server.send(Request::new("DELETE", &path(&lease, "")).holder("a")).await;
+    server.send(Request::new("DELETE", "/v1/leases/lease-99999-1").holder("a")).await.problem(404, "unknown_lease");
     server.clock.advance_ms(10_040);
     // The server's own evaluator polls again when its poll has timed out: that may just stand in line.
     let calm = async {
@@ -61,6 +62,7 @@ async fn metrics_tell_what_happened() {
         "tenure_grants_total 2",
         "tenure_renewals_total 1",
         "tenure_refusals_total{code=\"held\"} 1",
+        "tenure_refusals_total{code=\"unknown_lease\"} 1",
         "tenure_lease_ends_total{how=\"released\"} 1",
         "tenure_lease_ends_total{how=\"expired\"} 1",
         "tenure_expiry_lateness_seconds_count 1",
@@ -106,6 +108,17 @@ async fn the_description_has_every_route_and_nothing_else() {
 fn is_nowhere(body: &[u8]) -> bool {
     let detail = |body: Value| body["detail"].as_str().map(str::to_owned).unwrap_or_default();
     serde_json::from_slice(body).is_ok_and(|body| detail(body).starts_with("there is nothing at"))
+}
+
+#[test]
+fn every_answer_is_described_and_refusals_in_their_own_type() {
+    let description: Value = serde_json::from_str(tenure_server::openapi_json()).expect("JSON");
+    let operations = description["paths"].as_object().expect("paths").values().flat_map(|path| path.as_object());
+    for (status, answer) in operations.flatten().flat_map(|(_, one)| one["responses"].as_object()).flatten() {
+        assert!(answer["description"].as_str().is_some_and(|text| !text.is_empty()), "{status}: {answer}");
+        let is_refusal = answer["content"].get("application/problem+json").is_some();
+        assert_eq!(is_refusal, matches!(status.as_str(), "4XX" | "503"), "{status}: {answer}");
+    }
 }
 
 #[test]
