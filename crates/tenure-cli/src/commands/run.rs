@@ -94,7 +94,8 @@ fn command(args: &Args, lease: &Lease) -> Command {
 async fn losing(client: &Client, lease: &Lease, kill_after: Duration) -> Loss {
     let lost = lease.lost();
     tokio::pin!(lost);
-    let lead = || kill_after.saturating_add(KILL_RESERVE).min(lease.info().ttl() / STOP_DIVISOR);
+    let wanted = kill_after.saturating_add(KILL_RESERVE);
+    let lead = || wanted.min(lease.info().ttl() / STOP_DIVISOR);
     loop {
         let left = lease.trusted_for().saturating_sub(lead());
         tokio::select! {
@@ -110,7 +111,7 @@ async fn losing(client: &Client, lease: &Lease, kill_after: Duration) -> Loss {
             }
         }
     }
-    Loss { deadline: Instant::now() + lease.stop_within().min(kill_after.saturating_add(KILL_RESERVE)) }
+    Loss { deadline: Instant::now() + lease.stop_within().min(wanted) }
 }
 
 async fn lost(lease: Lease, command: &[OsString]) -> Failure {

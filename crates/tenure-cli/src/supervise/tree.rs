@@ -31,6 +31,11 @@ impl Process {
     fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
+
+    /// Whether its parents are gone, or it is the command. What we start for ourselves stays in our own group.
+    fn is_left_to_us(&self) -> bool {
+        self.parent == Pid::this() && self.group != getpgrp()
+    }
 }
 
 /// Has processes left to us whose parents are gone.
@@ -100,8 +105,7 @@ impl Tree {
 
     /// Lets go of orphans that have ended. Children that are not of the command are waited for by who started them.
     pub(super) fn bury_orphans(&self) {
-        let (ours, us) = (getpgrp(), Pid::this());
-        let is_orphan = |one: &Process| one.parent == us && one.group != ours && one.id != self.leader;
+        let is_orphan = |one: &Process| one.is_left_to_us() && one.id != self.leader;
         for one in processes().into_iter().filter(|one| one.is_dead() && is_orphan(one)) {
             let _ = waitpid(one.id, Some(WaitPidFlag::WNOHANG));
         }
@@ -112,17 +116,14 @@ impl Tree {
         self.members().into_iter().filter(|one| one.group != self.leader).collect()
     }
 
-    /// All who live: the group, whatever is below one of it, and orphans that were left to us. We start no other groups.
+    /// All who live: the group, whatever is below one of it, and orphans that were left to us.
     fn members(&self) -> Vec<Process> {
-        let (ours, us) = (getpgrp(), Pid::this());
         let mut rest = processes();
         let mut known = vec![self.leader];
         let mut members = Vec::new();
         loop {
-            let is_member = |one: &Process| {
-                let is_left_to_us = one.parent == us && one.group != ours;
-                one.group == self.leader || is_left_to_us || known.contains(&one.parent)
-            };
+            let is_member =
+                |one: &Process| one.group == self.leader || one.is_left_to_us() || known.contains(&one.parent);
             let (found, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_member);
             if found.is_empty() {
                 break;
