@@ -50,9 +50,8 @@ pub trait Store: Send {
     /// leases, and returns where the ledger stands.
     fn load(&mut self, each: &mut dyn FnMut(Record)) -> Result<Head, Error>;
 
-    /// Makes a batch durable, all or nothing. Its number is the last one + 1. Shared, because readers and the
-    /// tables go on using it after the commit.
-    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError>;
+    /// Makes a batch durable, all or nothing. Its number is the last one + 1.
+    fn commit(&mut self, batch: &Batch) -> Result<(), CommitError>;
 
     /// Whether what was committed is still where the next start looks for it. Asked before an end is called an orderly one.
     fn verify(&self) -> Result<(), Error> {

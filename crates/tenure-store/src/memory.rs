@@ -134,7 +134,7 @@ impl Store for Memory {
         Ok(content.head)
     }
 
-    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError> {
+    fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         if self.poisoned {
             return Err(Error::Poisoned.into());
         }

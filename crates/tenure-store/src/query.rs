@@ -97,6 +97,14 @@ impl<'a> Search<'a> {
         self.budget > 0 && self.found.len() <= self.query.limit
     }
 
+    /// Whether this place comes after everything that was looked at.
+    pub(crate) fn is_ahead(&self, cursor: Cursor) -> bool {
+        match self.query.order {
+            Order::OldestFirst => cursor > self.looked,
+            Order::NewestFirst => cursor < self.looked,
+        }
+    }
+
     /// Takes the next event; does nothing once it is done.
     pub(crate) fn look(&mut self, event: &Event) {
         if !self.is_open() {

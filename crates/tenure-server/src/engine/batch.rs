@@ -104,7 +104,7 @@ pub(super) struct InFlight {
 /// A batch on its way to the disk.
 pub(super) struct Sealed {
     /// Nothing if there are only answers to deliver.
-    pub(super) batch: Option<Arc<Batch>>,
+    pub(super) batch: Option<Batch>,
     pub(super) deliveries: Vec<Delivery>,
     pub(super) commands: usize,
     pub(super) fate: Arc<Fate>,

@@ -160,7 +160,7 @@ impl Decider {
         let is_empty = changes.is_empty() && events.is_empty();
         self.seq += u64::from(!is_empty);
         let head = Head { seq: self.seq, at: self.time.last, ..self.ledger.head() };
-        let batch = (!is_empty).then(|| Arc::new(Batch { head, changes, events }));
+        let batch = (!is_empty).then_some(Batch { head, changes, events });
         self.in_flight = Some(InFlight { fate: Arc::clone(&fate), token: head.token, altered });
         Sealed { batch, deliveries, commands, fate }
     }

@@ -227,11 +227,11 @@ impl Desk {
     /// Makes a batch durable, then tells everyone: followers first, so that who has an answer finds its event.
     fn write(&self, sealed: Sealed) -> Result<(), Failure> {
         let Sealed { batch, deliveries, commands, fate } = sealed;
-        if let Some(batch) = batch {
+        if let Some(batch) = &batch {
             let watch = Stopwatch::start();
-            self.commit(&batch)?;
+            self.commit(batch)?;
             self.metrics.committed(commands, watch.seconds(), &batch.events);
-            self.feed.publish(&batch);
+            self.feed.publish(batch);
         }
         for delivery in deliveries {
             self.unclaim(&delivery.deliver());
@@ -240,7 +240,7 @@ impl Desk {
         Ok(())
     }
 
-    fn commit(&self, batch: &Arc<Batch>) -> Result<(), Failure> {
+    fn commit(&self, batch: &Batch) -> Result<(), Failure> {
         let mut store = self.store.lock().map_err(|_| Failure::Panic)?;
         let store = store.as_mut().ok_or(Failure::Panic)?;
         Ok(store.commit(batch)?)

@@ -46,7 +46,7 @@ pub(super) fn recover(store: &mut dyn Store, clock: Arc<dyn Clock>) -> Result<Re
     let mut turn = Turn::new(time.stamp(), &|_| false);
     ledger.start(&mut turn);
     let head = Head { seq: head.seq + 1, ..ledger.head() };
-    store.commit(&Arc::new(Batch { head, changes: turn.changes, events: turn.events }))?;
+    store.commit(&Batch { head, changes: turn.changes, events: turn.events })?;
     Ok(Recovered { ledger, time, seq: head.seq })
 }
 

@@ -189,13 +189,13 @@ impl Store for Gated {
         self.memory.load(each)
     }
 
-    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError> {
+    fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         let mut state = self.gate.state.lock().unwrap();
         state.is_knocking = true;
         self.gate.moved.notify_all();
         let mut state = self.gate.moved.wait_while(state, |state| state.is_shut).unwrap();
         state.is_knocking = false;
-        state.passed.push(Arc::clone(batch));
+        state.passed.push(Arc::new(batch.clone()));
         state.is_by_thread = std::thread::current().name() == Some("tenure-writer");
         self.gate.moved.notify_all();
         drop(state);

@@ -2,19 +2,21 @@
 //!
 //! Reads everything once and holds the tokens of the live leases in memory, nothing else that grows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::OptionalExtension;
-use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
+use tenure_core::change::{Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
 
-use super::codec::{Logged, decode_event, encode_record};
+use super::codec::decode_event;
 use super::db::Db;
 use super::dir::DataDir;
 use super::journal::Journal;
+use super::logged::{Edit, Logged, Value};
 use super::tables::{self, SCHEMA};
 use super::{check_step, records};
 use crate::audit::Auditor;
@@ -194,12 +196,11 @@ impl<'a> Check<'a> {
                 break;
             }
             for logged in &batches {
-                let batch = &logged.batch;
-                if seq.is_some_and(|last| batch.head.seq != last + 1) {
-                    self.report.problem(format_args!("the journal has no batch {}", batch.head.seq - 1));
+                if seq.is_some_and(|last| logged.head.seq != last + 1) {
+                    self.report.problem(format_args!("the journal has no batch {}", logged.head.seq - 1));
                 }
-                seq = Some(batch.head.seq);
-                if batch.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(batch) }
+                seq = Some(logged.head.seq);
+                if logged.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(logged)? }
             }
             self.try_fold(batches);
         }
@@ -207,42 +208,47 @@ impl<'a> Check<'a> {
     }
 
     fn try_fold(&mut self, mut batches: Vec<Logged>) {
-        batches.retain(|logged| logged.batch.head.seq > self.folded.seq);
+        batches.retain(|logged| logged.head.seq > self.folded.seq);
         let chunk: Vec<Arc<Logged>> = batches.into_iter().map(Arc::new).collect();
         if let (Some(first), Err(why)) = (chunk.first(), tables::try_fold(self.tables, &chunk, self.folded)) {
-            self.report
-                .problem(format_args!("what follows batch {} cannot be folded: {why}", first.batch.head.seq - 1));
+            self.report.problem(format_args!("what follows batch {} cannot be folded: {why}", first.head.seq - 1));
         }
     }
 
-    fn new_batch(&mut self, batch: &Batch) {
-        for change in &batch.changes {
-            match change {
-                Change::Put(Record::Lease(lease)) => drop(self.live.insert(lease.token)),
-                Change::Delete(..) => drop(change.lease().map(|token| self.live.remove(&token))),
-                Change::Put(_) | Change::Renewed(..) => {}
+    fn new_batch(&mut self, logged: &Logged) -> Result<(), Error> {
+        for edit in logged.edits() {
+            match edit {
+                Edit::Lease(token, Value::Gone) => drop(self.live.remove(token)),
+                Edit::Lease(token, _) => drop(self.live.insert(*token)),
+                Edit::Record(..) | Edit::Renewed(..) => {}
             }
         }
-        batch.events.iter().for_each(|event| self.audit(event));
+        logged.events().try_for_each(|event| {
+            self.audit(&decode_event(&self.tables.path, event.text)?);
+            Ok(())
+        })
     }
 
     fn folded_batch(&mut self, logged: &Logged) -> Result<(), Error> {
-        for change in &logged.batch.changes {
-            match change {
-                Change::Put(record) => {
-                    if let Record::Lease(lease) = record {
-                        self.renewed.remove(&lease.token);
-                    }
-                    self.changed.insert((record.kind(), record.id()), Some(encode_record(record)?));
+        for edit in logged.edits() {
+            let (kind, id, value) = match edit {
+                Edit::Lease(token, value) => {
+                    self.renewed.remove(token);
+                    (RecordKind::Lease, RecordId::from(*token), value)
                 }
-                Change::Delete(kind, id) => drop(self.changed.insert((*kind, id.clone()), None)),
-                Change::Renewed(token, expires_at) => drop(self.renewed.insert(*token, *expires_at)),
-            }
+                Edit::Record(kind, id, value) => (*kind, id.clone(), value),
+                Edit::Renewed(token, expires_at) => {
+                    self.renewed.insert(*token, *expires_at);
+                    continue;
+                }
+            };
+            let text = logged.text_of(&self.tables.path, value)?;
+            self.changed.insert((kind, id), text.map(Cow::into_owned));
         }
         let first = self.report.first_cursor;
-        for (event, text) in logged.events().filter(|(event, _)| event.cursor >= first) {
+        for event in logged.events().filter(|event| event.cursor >= first) {
             let kept = self.text("SELECT value FROM events WHERE seq = ?1", [event.cursor.0 as i64])?;
-            if kept.as_deref() != Some(text) {
+            if kept.as_deref() != Some(event.text) {
                 self.report.problem(format_args!("event {} differs between journal and tables", event.cursor.0));
             }
         }

@@ -21,25 +21,34 @@ const PROBES: u64 = 7;
 #[derive(Debug, Default)]
 pub(super) struct Digest(Vec<u64>);
 
-impl Digest {
-    pub(super) fn add(&mut self, event: &Event) {
-        self.0.push(key(b'k', event.kind.as_str()));
-        self.0.extend(event.holder.as_ref().map(|holder| key(b'h', holder.as_str())));
-        for resource in &event.resources {
-            self.add_way(resource.borrow());
+/// About how many keys an event has.
+pub(super) const KEYS_USUAL: usize = 6;
+
+/// What a query can name of an event.
+pub(super) fn push_keys(event: &Event, keys: &mut Vec<u64>) {
+    keys.push(key(b'k', event.kind.as_str()));
+    keys.extend(event.holder.as_ref().map(|holder| key(b'h', holder.as_str())));
+    for resource in &event.resources {
+        push_way(resource.borrow(), keys);
+    }
+}
+
+/// The place, and every place on the way to it: both hashes in one pass, because each byte waits for the one before.
+fn push_way(place: &str, keys: &mut Vec<u64>) {
+    let (mut exact, mut above) = (start(b'p'), start(b'a'));
+    for byte in place.bytes() {
+        (exact, above) = (step(exact, byte), step(above, byte));
+        if byte == b'\0' {
+            keys.push(mixed(above));
         }
     }
+    keys.push(mixed(exact));
+}
 
-    /// The place, and every place on the way to it: both hashes in one pass, because each byte waits for the one before.
-    fn add_way(&mut self, place: &str) {
-        let (mut exact, mut above) = (start(b'p'), start(b'a'));
-        for byte in place.bytes() {
-            (exact, above) = (step(exact, byte), step(above, byte));
-            if byte == b'\0' {
-                self.0.push(mixed(above));
-            }
-        }
-        self.0.push(mixed(exact));
+impl Digest {
+    /// Adds the keys of an event.
+    pub(super) fn add(&mut self, keys: &[u64]) {
+        self.0.extend_from_slice(keys);
     }
 
     /// The filter of the block.
@@ -83,6 +92,11 @@ impl Probe {
     /// Whether any event matches it, as far as a digest can tell.
     pub(super) fn is_open(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether an event with these keys matches, but for keys that are equal by chance.
+    pub(super) fn matches(&self, keys: &[u64]) -> bool {
+        self.0.iter().all(|group| group.iter().any(|key| keys.contains(key)))
     }
 
     pub(super) fn may_match(&self, filter: &[u8]) -> bool {
@@ -139,10 +153,10 @@ mod tests {
     fn a_place_is_hashed_with_every_place_on_the_way_to_it() {
         for text in ["path:src/deep/a.rs", "repo:*", "task:é"] {
             let resource = Resource::parse(text).expect("a resource");
-            let mut digest = Digest::default();
-            digest.add_way(resource.borrow());
+            let mut keys = Vec::new();
+            push_way(resource.borrow(), &mut keys);
             let above = way(&resource).map(|place| key(b'a', place));
-            assert_eq!(digest.0, above.chain([key(b'p', resource.borrow())]).collect::<Vec<_>>(), "{text}");
+            assert_eq!(keys, above.chain([key(b'p', resource.borrow())]).collect::<Vec<_>>(), "{text}");
         }
     }
 

@@ -6,12 +6,12 @@
 
 use std::sync::{Arc, RwLock};
 
-use super::codec::Logged;
 use super::dir::Files;
 use super::journal::Journal;
+use super::logged::Logged;
 use super::retain::{self, Retain};
 use super::tables::Tables;
-use super::tail::{FOLD_CHANGES, Tail, Work, weight};
+use super::tail::{FOLD_CHANGES, Tail, Work};
 use crate::{Error, Order};
 
 /// Checkpoint when the log has so much …
@@ -171,12 +171,12 @@ pub(super) fn read_chunk(journal: &Journal, after: u64, before: u64) -> Result<V
     let mut chunk: Vec<Arc<Logged>> = Vec::new();
     let mut changes = 0;
     while changes < FOLD_CHANGES {
-        let from = chunk.last().map_or(after, |logged| logged.batch.head.seq);
+        let from = chunk.last().map_or(after, |logged| logged.head.seq);
         let step = journal.read(from, before, Order::OldestFirst)?;
         if step.is_empty() {
             break;
         }
-        changes += step.iter().map(weight).sum::<usize>();
+        changes += step.iter().map(Logged::weight).sum::<usize>();
         chunk.extend(step.into_iter().map(Arc::new));
     }
     Ok(chunk)
@@ -198,7 +198,6 @@ mod tests {
 
     use tenure_core::change::{Batch, Head};
 
-    use super::super::codec::Row;
     use super::super::dir::DataDir;
     use super::super::tail::{FOLD_WAIT, Progress};
     use super::*;
@@ -222,7 +221,7 @@ mod tests {
         let mut folder = folder(dir.path());
         for seq in 1..=2 {
             let batch = Batch { head: Head { seq, ..Head::default() }, ..Batch::default() };
-            let logged = Logged::encode(Arc::new(batch), &mut Row::default()).expect("encodes");
+            let logged = Logged::encode(&batch, 0).expect("encodes");
             folder.tail.push(Arc::new(logged)).expect("its file is there");
             let after_a_turn = |_| {
                 folder.turn(Work::Fold).expect("folds");

@@ -12,8 +12,9 @@ use tenure_core::change::Head;
 use tenure_core::event::Cursor;
 use tenure_core::{Epoch, Timestamp, Token};
 
-use super::codec::{Logged, Row};
+use super::codec::Row;
 use super::db::Db;
+use super::logged::Logged;
 use crate::{Error, Order};
 
 /// How much text one step reads before it lets commits in again: about 0.1 ms.

@@ -26,6 +26,7 @@ mod digest;
 mod dir;
 mod folder;
 mod journal;
+mod logged;
 mod pool;
 mod reader;
 mod records;
@@ -45,11 +46,11 @@ use tenure_core::change::{Batch, Head, Record};
 pub use check::{CheckReport, check};
 pub use retain::Retain;
 
-use codec::{Logged, Row};
 use db::Db;
 use dir::{DataDir, Files};
 use folder::{Folder, Turns, read_chunk};
 use journal::{Extent, Journal};
+use logged::Logged;
 use pool::Pool;
 use reader::SqliteReader;
 use tables::Tables;
@@ -57,6 +58,9 @@ use tail::{Progress, Tail};
 use trim::Trim;
 
 use crate::{CommitError, Error, Reader, Store};
+
+/// The room that is made ready for the text of a batch at most.
+const ROOM_BYTES_MAX: usize = 1 << 20;
 
 /// How a store is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +91,8 @@ pub struct Sqlite {
     epoch: Epoch,
     head: Head,
     trim: Trim,
-    /// The row of the last commit; the next one is written over it.
-    row: Row,
+    /// About how much text the next batch will be: as much as the last one.
+    room: usize,
     /// Up to which row the journal may be trimmed.
     checkpointed_seq: u64,
     /// Whether it came from a backup and has not claimed an epoch since.
@@ -139,7 +143,7 @@ impl Sqlite {
             tables_path,
             head,
             trim: Trim::new(first_seq, head.seq),
-            row: Row::default(),
+            room: 0,
             checkpointed_seq: 0,
             is_restored,
             is_poisoned: false,
@@ -152,14 +156,16 @@ impl Sqlite {
         self.tail.flush()
     }
 
-    fn append(&mut self, batch: &Arc<Batch>) -> Result<(), Error> {
-        let logged = Logged::encode(Arc::clone(batch), &mut self.row)?;
-        let trim = self.trim.due(self.checkpointed_seq);
+    fn append(&mut self, batch: &Batch) -> Result<(), Error> {
+        let logged = Logged::encode(batch, self.room)?;
+        // In few sizes, so that the allocator gives out again what it got back.
+        self.room = logged.row.events.len().next_power_of_two().min(ROOM_BYTES_MAX);
+        let (trim, bytes) = (self.trim.due(self.checkpointed_seq), logged.row.bytes());
         self.is_poisoned = true;
-        self.journal.append(batch.head, &self.row, trim).map_err(|why| self.files.explain(why))?;
+        self.journal.append(batch.head, &logged.row, trim).map_err(|why| self.files.explain(why))?;
         self.checkpointed_seq = self.tail.push(Arc::new(logged))?;
         self.is_poisoned = false;
-        self.trim.appended(self.row.bytes(), trim);
+        self.trim.appended(bytes, trim);
         self.head = batch.head;
         Ok(())
     }
@@ -184,7 +190,7 @@ impl Store for Sqlite {
         Ok(self.head)
     }
 
-    fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), CommitError> {
+    fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         if self.is_poisoned {
             return Err(Error::Poisoned.into());
         }

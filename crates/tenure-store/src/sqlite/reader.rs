@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::Token;
-use tenure_core::change::{Batch, Change, Record, RecordId, RecordKind};
+use tenure_core::change::{Record, RecordId, RecordKind};
 use tenure_core::event::Cursor;
 use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
 
 use super::backup;
-use super::codec::Logged;
+use super::codec::{decode_event, decode_record};
+use super::digest::Probe;
 use super::dir::bytes_of;
 use super::journal::Journal;
+use super::logged::{Edit, EventText, Logged};
 use super::pool::Pool;
 use super::records;
 use super::scan::scan;
@@ -44,8 +46,7 @@ impl SqliteReader {
                 Ok(head.seq)
             })?;
             if !search.is_open() || self.forward_in_journal(search, folded_seq, view.first_seq)? {
-                view.batches.iter().for_each(|logged| look_forward(search, &logged.batch));
-                return Ok(());
+                return view.batches.iter().try_for_each(|logged| self.look_at(search, logged.events()));
             }
             // The journal was trimmed meanwhile, so the tables have more now.
         }
@@ -55,12 +56,12 @@ impl SqliteReader {
     fn forward_in_journal(&self, search: &mut Search<'_>, mut seq: u64, first_seq: u64) -> Result<bool, Error> {
         while search.is_open() && seq + 1 < first_seq {
             let batches = self.journal.read(seq, first_seq, Order::OldestFirst)?;
-            for Logged { batch, .. } in &batches {
-                if batch.head.seq != seq + 1 {
+            for logged in &batches {
+                if logged.head.seq != seq + 1 {
                     return Ok(false);
                 }
-                look_forward(search, batch);
-                seq = batch.head.seq;
+                self.look_at(search, logged.events())?;
+                seq = logged.head.seq;
             }
             if batches.is_empty() {
                 return Ok(false);
@@ -71,14 +72,14 @@ impl SqliteReader {
 
     fn backward(&self, search: &mut Search<'_>) -> Result<(), Error> {
         let view = self.tail.view(search.query.after, search.looked);
-        view.batches.iter().rev().for_each(|logged| look_backward(search, &logged.batch));
+        view.batches.iter().rev().try_for_each(|logged| self.look_at(search, logged.events().rev()))?;
         let mut seq = view.first_seq;
         // Rows are trimmed from the old end, and only what the tables have: where the journal ends, they go on.
         while search.is_open() && seq > view.folded_seq + 1 {
             let batches = self.journal.read(view.folded_seq, seq, Order::NewestFirst)?;
-            batches.iter().for_each(|logged| look_backward(search, &logged.batch));
+            batches.iter().try_for_each(|logged| self.look_at(search, logged.events().rev()))?;
             match batches.last() {
-                Some(last) => seq = last.batch.head.seq,
+                Some(last) => seq = last.head.seq,
                 None => break,
             }
         }
@@ -87,40 +88,41 @@ impl SqliteReader {
         }
         self.pool.read(|db| scan(db, search, tables::head(db)?.cursor))
     }
-}
 
-/// What a batch did last to a run that is over: nothing, removed it, or wrote it.
-fn change_of(batch: &Batch, id: &RecordId) -> Option<Option<Archived>> {
-    batch.changes.iter().rev().find_map(|change| match change {
-        Change::Put(Record::Archive(archived)) if RecordId::from(archived.flow.id) == *id => {
-            Some(Some((**archived).clone()))
+    /// Looks at events of a batch. Those that were seen in the tables already are behind the search, and only what can match is
+    /// read.
+    fn look_at<'a>(&self, search: &mut Search<'_>, events: impl Iterator<Item = EventText<'a>>) -> Result<(), Error> {
+        let probe = Probe::new(search.query);
+        for event in events {
+            if !search.is_open() {
+                break;
+            }
+            let is_asked_for = search.query.token.is_none_or(|token| event.token == Some(token));
+            if !search.is_ahead(event.cursor) {
+                continue;
+            } else if is_asked_for && probe.matches(event.keys) {
+                search.look(&decode_event(&self.journal_path, event.text)?);
+            } else {
+                search.skip_to(event.cursor, 1);
+            }
         }
-        Change::Delete(RecordKind::Archive, deleted) if deleted == id => Some(None),
-        _ => None,
-    })
+        Ok(())
+    }
+
+    /// What a batch did last to a run that is over: nothing, removed it, or wrote it.
+    fn change_of(&self, logged: &Logged, id: &RecordId) -> Result<Option<Option<Archived>>, Error> {
+        let is_it = |edit: &&Edit| matches!(edit, Edit::Record(RecordKind::Archive, of, _) if of == id);
+        let Some(Edit::Record(kind, _, value)) = logged.edits().iter().rev().find(is_it) else { return Ok(None) };
+        let text = logged.text_of(&self.journal_path, value)?;
+        let record = text.map(|text| decode_record(&self.journal_path, *kind, &text)).transpose()?;
+        Ok(Some(record.and_then(archived)))
+    }
 }
 
 fn archived(record: Record) -> Option<Archived> {
     match record {
         Record::Archive(archived) => Some(*archived),
         _ => None,
-    }
-}
-
-/// Events that were seen in the tables already are behind the search.
-fn look_forward(search: &mut Search<'_>, batch: &Batch) {
-    for event in &batch.events {
-        if event.cursor > search.looked {
-            search.look(event);
-        }
-    }
-}
-
-fn look_backward(search: &mut Search<'_>, batch: &Batch) {
-    for event in batch.events.iter().rev() {
-        if event.cursor < search.looked {
-            search.look(event);
-        }
     }
 }
 
@@ -148,8 +150,10 @@ impl Reader for SqliteReader {
 
     fn archived(&self, id: &RecordId) -> Result<Option<Archived>, Error> {
         let view = self.tail.view_all();
-        if let Some(found) = view.batches.iter().rev().find_map(|logged| change_of(&logged.batch, id)) {
-            return Ok(found);
+        for logged in view.batches.iter().rev() {
+            if let Some(found) = self.change_of(logged, id)? {
+                return Ok(found);
+            }
         }
         if view.first_seq > view.folded_seq + 1 {
             // What memory has let go of is in the journal: wait until the tables have it.

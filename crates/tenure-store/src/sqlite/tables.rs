@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
-use tenure_core::change::{Change, Head, Record, RecordId, RecordKind};
-use tenure_core::event::{Cursor, Event};
+use tenure_core::change::{Head, RecordId, RecordKind};
+use tenure_core::event::Cursor;
 use tenure_core::{Timestamp, Token};
 
-use super::codec::{Logged, decode_event, encode_record};
+use super::codec::decode_event;
 use super::db::{Db, unreadable};
-use super::digest::Digest;
+use super::digest::{Digest, push_keys};
+use super::logged::{Edit, EventText, Logged, Value};
 use crate::Error;
 
 /// How many events share one digest.
@@ -183,7 +184,7 @@ impl Tables {
     /// Writes a stretch of the journal in one transaction.
     pub(super) fn fold(&mut self, chunk: &[Arc<Logged>]) -> Result<Head, Error> {
         let before = head(&self.db)?;
-        let Some(last) = chunk.last().map(|logged| logged.batch.head) else { return Ok(before) };
+        let Some(last) = chunk.last().map(|logged| logged.head) else { return Ok(before) };
         let mut block = match self.block.take() {
             Some(block) => block,
             None => open_block(&self.db)?,
@@ -226,45 +227,44 @@ pub(super) fn try_fold(db: &Db, chunk: &[Arc<Logged>], before: Head) -> Result<(
 fn write(db: &Db, chunk: &[Arc<Logged>], before: Head, block: &mut Block) -> Result<(), Error> {
     Latest::of(chunk, before.token).write(db)?;
     write_events(db, chunk, block)?;
-    let last = chunk.last().map_or(before, |logged| logged.batch.head);
+    let last = chunk.last().map_or(before, |logged| logged.head);
     set_meta(db, "head", &encode_head(last)?)
 }
 
 /// The latest change of each record in a stretch: what came before it needs no writing.
 struct Latest<'a> {
-    records: BTreeMap<(RecordKind, RecordId), Option<&'a Record>>,
+    records: BTreeMap<(RecordKind, &'a RecordId), Became<'a>>,
     /// The leases apart: they are most of it, and a token is a cheaper key than its text.
-    leases: BTreeMap<Token, Option<&'a Record>>,
+    leases: BTreeMap<Token, Became<'a>>,
     renewals: BTreeMap<Token, Timestamp>,
     /// The last token that the tables can know.
     known: Option<Token>,
 }
 
+/// What a record became, and the batch that says so.
+type Became<'a> = (&'a Logged, &'a Value);
+
 impl<'a> Latest<'a> {
     fn of(chunk: &'a [Arc<Logged>], known: Option<Token>) -> Latest<'a> {
         let (records, leases, renewals) = Default::default();
         let mut latest = Latest { records, leases, renewals, known };
-        for change in chunk.iter().flat_map(|logged| &logged.batch.changes) {
-            match change {
-                Change::Put(record @ Record::Lease(lease)) => latest.set_lease(lease.token, Some(record)),
-                Change::Put(record) => drop(latest.records.insert((record.kind(), record.id()), Some(record))),
-                Change::Delete(kind, id) => match change.lease() {
-                    Some(token) => latest.set_lease(token, None),
-                    None => drop(latest.records.insert((*kind, id.clone()), None)),
-                },
-                Change::Renewed(token, expires_at) => drop(latest.renewals.insert(*token, *expires_at)),
+        for (logged, edit) in chunk.iter().flat_map(|logged| logged.edits().iter().map(move |edit| (&**logged, edit))) {
+            match edit {
+                Edit::Lease(token, value) => latest.set_lease(*token, (logged, value)),
+                Edit::Record(kind, id, value) => drop(latest.records.insert((*kind, id), (logged, value))),
+                Edit::Renewed(token, expires_at) => drop(latest.renewals.insert(*token, *expires_at)),
             }
         }
         latest
     }
 
     /// A lease that was granted and ended here costs only its events.
-    fn set_lease(&mut self, token: Token, record: Option<&'a Record>) {
+    fn set_lease(&mut self, token: Token, became: Became<'a>) {
         self.renewals.remove(&token);
-        if record.is_none() && self.is_new(token) {
+        if matches!(became.1, Value::Gone) && self.is_new(token) {
             self.leases.remove(&token);
         } else {
-            self.leases.insert(token, record);
+            self.leases.insert(token, became);
         }
     }
 
@@ -279,21 +279,21 @@ impl<'a> Latest<'a> {
         let mut delete = prepare("DELETE FROM records WHERE kind = ?1 AND id = ?2")?;
         let mut forget = prepare("DELETE FROM renewals WHERE token = ?1")?;
         let mut renew = prepare("INSERT OR REPLACE INTO renewals VALUES (?1, ?2)")?;
-        let mut write = |kind: RecordKind, id: &RecordId, record: &Option<&Record>| {
-            match record {
-                Some(record) => put.execute(params![kind.as_str(), id.0, encode_record(record)?]),
+        let mut write = |kind: RecordKind, id: &RecordId, (logged, value): Became<'_>| {
+            match logged.text_of(&db.path, value)? {
+                Some(text) => put.execute(params![kind.as_str(), id.0, text]),
                 None => delete.execute(params![kind.as_str(), id.0]),
             }
             .map_err(fail)
         };
-        for ((kind, id), record) in &self.records {
-            write(*kind, id, record)?;
+        for ((kind, id), became) in &self.records {
+            write(*kind, id, *became)?;
         }
-        for (token, record) in &self.leases {
+        for (token, became) in &self.leases {
             if !self.is_new(*token) {
                 forget.execute([token.as_u64() as i64]).map_err(fail)?;
             }
-            write(RecordKind::Lease, &RecordId::from(*token), record)?;
+            write(RecordKind::Lease, &RecordId::from(*token), *became)?;
         }
         for (token, expires_at) in &self.renewals {
             renew.execute(params![token.as_u64() as i64, expires_at.unix_ms() as i64]).map_err(fail)?;
@@ -308,13 +308,13 @@ fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(),
     // One for many rows and one for a single row: a statement for each number of them would be one more to prepare.
     let (mut many, mut one) = (prepare_insert(db, INSERT_ROWS)?, prepare_insert(db, 1)?);
     let mut rows = Vec::with_capacity(INSERT_ROWS);
-    for (event, text) in chunk.iter().flat_map(|logged| logged.events()) {
-        rows.push((event, text));
+    for event in chunk.iter().flat_map(|logged| logged.events()) {
+        rows.push(event);
         if rows.len() == INSERT_ROWS {
             insert_events(&mut many, &rows).map_err(fail)?;
             rows.clear();
         }
-        block.add(event);
+        block.add(event.cursor, event.keys);
         if block.count >= BLOCK_EVENTS {
             block.write(&db.connection, event.cursor).map_err(fail)?;
             *block = Block::default();
@@ -329,24 +329,24 @@ fn prepare_insert(db: &Db, rows: usize) -> Result<CachedStatement<'_>, Error> {
 }
 
 /// Appends as many events as the statement is for.
-fn insert_events(insert: &mut Statement<'_>, rows: &[(&Event, &str)]) -> Result<(), rusqlite::Error> {
-    for (at, (event, text)) in rows.iter().enumerate() {
+fn insert_events(insert: &mut Statement<'_>, rows: &[EventText<'_>]) -> Result<(), rusqlite::Error> {
+    for (at, event) in rows.iter().enumerate() {
         let first = 4 * at + 1;
         insert.raw_bind_parameter(first, event.cursor.0 as i64)?;
         insert.raw_bind_parameter(first + 1, event.at.unix_ms() as i64)?;
         insert.raw_bind_parameter(first + 2, event.token.map(|token| token.as_u64() as i64))?;
-        insert.raw_bind_parameter(first + 3, text)?;
+        insert.raw_bind_parameter(first + 3, event.text)?;
     }
     insert.raw_execute().map(drop)
 }
 
 impl Block {
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, cursor: Cursor, keys: &[u64]) {
         if self.count == 0 {
-            self.first = event.cursor;
+            self.first = cursor;
         }
         self.count += 1;
-        self.digest.add(event);
+        self.digest.add(keys);
     }
 
     fn write(&mut self, connection: &Connection, last: Cursor) -> Result<(), rusqlite::Error> {
@@ -360,10 +360,13 @@ fn open_block(db: &Db) -> Result<Block, Error> {
     let sql = "SELECT value FROM events WHERE seq > (SELECT coalesce(max(last), 0) FROM blocks) ORDER BY seq";
     let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
     let mut rows = statement.query([]).map_err(db.fail())?;
-    let mut block = Block::default();
+    let (mut block, mut keys) = (Block::default(), Vec::new());
     while let Some(row) = rows.next().map_err(db.fail())? {
         let value = row.get_ref(0).map_err(db.fail())?.as_str().unwrap_or_default();
-        block.add(&decode_event(&db.path, value)?);
+        let event = decode_event(&db.path, value)?;
+        keys.clear();
+        push_keys(&event, &mut keys);
+        block.add(event.cursor, &keys);
     }
     Ok(block)
 }

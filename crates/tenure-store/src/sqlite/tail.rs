@@ -19,11 +19,11 @@ use std::time::Duration;
 use tenure_core::change::Head;
 use tenure_core::event::Cursor;
 
-use super::codec::Logged;
+use super::logged::Logged;
 use crate::Error;
 
-/// How many changes (or events, if more) one transaction of folding takes: what begins and ends within one is never written as a
-/// record, only as its events.
+/// How many changes one transaction of folding takes, by weight: what begins and ends within one is never written as a record,
+/// only as its events.
 pub(super) const FOLD_CHANGES: usize = 10_000;
 /// How long a change waits to be folded when there are few.
 pub(super) const FOLD_WAIT: Duration = Duration::from_millis(250);
@@ -85,12 +85,6 @@ pub(super) struct View {
     pub(super) folded_seq: u64,
 }
 
-/// What a batch weighs in the hand-off.
-pub(super) fn weight(logged: &Logged) -> usize {
-    let batch = &logged.batch;
-    batch.changes.len().max(batch.events.len()).max(1)
-}
-
 impl Tail {
     /// An empty tail: everything up to `progress.head` is folded.
     pub(super) fn new(progress: Progress, changes_max: usize, is_folding: bool) -> Tail {
@@ -108,11 +102,11 @@ impl Tail {
         if let Some(Error::Removed { path }) = state.error.as_deref() {
             return Err(Error::Removed { path: path.clone() });
         }
-        let weight_added = weight(&logged);
+        let weight_added = logged.weight();
         let was_enough = state.unfolded >= FOLD_CHANGES;
         state.unfolded += weight_added;
         state.held += weight_added;
-        state.progress.head = logged.batch.head;
+        state.progress.head = logged.head;
         state.batches.push_back(logged);
         while state.held > self.changes_max && state.batches.len() > 1 {
             state.forget_first();
@@ -135,8 +129,8 @@ impl Tail {
     /// The batches in memory with events between the cursors.
     pub(super) fn view(&self, after: Cursor, before: Cursor) -> View {
         let state = self.lock();
-        let from = state.batches.partition_point(|logged| logged.batch.head.cursor <= after);
-        let spans = |logged: &&Arc<Logged>| logged.batch.events.first().is_none_or(|event| event.cursor < before);
+        let from = state.batches.partition_point(|logged| logged.head.cursor <= after);
+        let spans = |logged: &&Arc<Logged>| logged.events().next().is_none_or(|event| event.cursor < before);
         View {
             batches: state.batches.iter().skip(from).take_while(spans).cloned().collect(),
             first_seq: state.first_seq(),
@@ -183,7 +177,7 @@ impl Tail {
         let mut taken = 0;
         let fits = |logged: &&Arc<Logged>| {
             let fits = taken < FOLD_CHANGES;
-            taken += weight(logged);
+            taken += logged.weight();
             fits
         };
         Some(state.batches.iter().skip(skip as usize).take_while(fits).cloned().collect())
@@ -199,9 +193,9 @@ impl Tail {
         let Some(last) = chunk.last() else { return };
         let mut state = self.lock();
         state.error = None;
-        state.progress.folded = last.batch.head;
-        state.unfolded = state.unfolded.saturating_sub(chunk.iter().map(|logged| weight(logged)).sum());
-        while state.batches.front().is_some_and(|first| first.batch.head.seq <= last.batch.head.seq) {
+        state.progress.folded = last.head;
+        state.unfolded = state.unfolded.saturating_sub(chunk.iter().map(|logged| logged.weight()).sum());
+        while state.batches.front().is_some_and(|first| first.head.seq <= last.head.seq) {
             state.forget_first();
         }
     }
@@ -255,12 +249,12 @@ impl Tail {
 
 impl State {
     fn first_seq(&self) -> u64 {
-        self.batches.front().map_or(self.progress.head.seq + 1, |logged| logged.batch.head.seq)
+        self.batches.front().map_or(self.progress.head.seq + 1, |logged| logged.head.seq)
     }
 
     fn forget_first(&mut self) {
         if let Some(batch) = self.batches.pop_front() {
-            self.held -= weight(&batch);
+            self.held -= batch.weight();
         }
     }
 }
