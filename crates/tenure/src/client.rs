@@ -216,7 +216,7 @@ impl Client {
     }
 
     /// Renews a lease of this holder, with another ttl from now on if one is given. The guards that this client and its
-    /// clones have of it take the new ttl over.
+    /// clones have of it take the new ttl over. While it is not known whether the server has, they trust the shorter one.
     ///
     /// **A shorter ttl takes trust away from whoever keeps the lease elsewhere**: another client or process believes in
     /// the ttl that it knows until its next heartbeat, a third of that ttl later at most, and the lease may be another's by
@@ -232,13 +232,24 @@ impl Client {
         }
         let body = Ask { ttl_seconds: ttl.map(in_seconds) };
         let sent_at = self.now();
+        let asked = ttl.and_then(|ttl| self.asked(sent_at, id, ttl));
         let call = self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body);
         let renewal: Renewal = self.persist(call).await?;
-        let heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let (Some(heart), Ok(ttl)) = (heart, Ttl::from_ms_native(renewal.ttl_ms)) {
+        if let (Some(heart), Ok(ttl)) = (self.beating(), Ttl::from_ms_native(renewal.ttl_ms)) {
             heart.renewed(self.now(), sent_at, id, ttl);
+            if let Some(mut asked) = asked {
+                asked.is_answered = true;
+            }
         }
         Ok(renewal)
+    }
+
+    /// Tells the guards that another ttl is asked for. Nothing if the server will refuse it.
+    fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Duration) -> Option<Asked> {
+        let heart = self.beating()?;
+        let ttl = Ttl::from_ms_native(u64::try_from(ttl.as_millis()).ok()?).ok()?;
+        heart.asked(sent_at, id, ttl);
+        Some(Asked { heart, id, is_answered: false })
     }
 
     /// Gives a lease of this holder back. Doing it twice is no error.
@@ -492,6 +503,11 @@ impl Client {
         Transport::clone(&self.transport)
     }
 
+    /// The heartbeat, if it has started.
+    fn beating(&self) -> Option<Arc<Heart>> {
+        self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn heart(&self) -> Result<Arc<Heart>, Error> {
         let mut heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(heart) = &*heart {
@@ -502,6 +518,20 @@ impl Client {
         let started =
             Heart::start(transport).map_err(|error| setup("the heartbeat thread cannot be started", error))?;
         Ok(Arc::clone(heart.insert(Arc::new(started))))
+    }
+}
+
+/// A renewal with a ttl of its own, from when it is sent until it is answered or nobody waits for that any more.
+struct Asked {
+    heart: Arc<Heart>,
+    id: LeaseId,
+    is_answered: bool,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let given_up = (!self.is_answered).then(|| SystemClock.now());
+        self.heart.settled(self.id, given_up);
     }
 }
 

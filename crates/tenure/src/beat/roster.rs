@@ -71,6 +71,17 @@ impl Roster {
         self.wake_in_time(self.page());
     }
 
+    /// A renewal with this ttl that is not the heartbeat's is being sent. [`Roster::settled`] follows.
+    pub(crate) fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Ttl) {
+        self.change(|schedule| schedule.asked(sent_at, id, ttl));
+        self.wake_in_time(self.page());
+    }
+
+    /// Its answer was taken in ([`Roster::renewed`]), or it was given up then.
+    pub(crate) fn settled(&self, id: LeaseId, given_up: Option<Moment>) {
+        self.change(|schedule| schedule.settled(id, given_up));
+    }
+
     /// Stops renewing it for this guard.
     pub(crate) fn forget(&self, pulse: &Arc<Pulse>) {
         self.change(|schedule| schedule.forget(pulse));
