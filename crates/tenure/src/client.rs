@@ -17,7 +17,7 @@ use crate::beat::Heart;
 use crate::beat::clock::{Clock, Moment, SystemClock};
 use crate::beat::pulse::Pulse;
 use crate::door;
-use crate::error::{Error, Problem};
+use crate::error::{Error, Problem, Refusal};
 use crate::events::Events;
 use crate::guard::Lease;
 use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
@@ -207,7 +207,10 @@ impl Client {
             match self.transport.call::<LeaseInfo>(&call).await {
                 Ok(info) if info.status == Status::Active => return Ok(info),
                 Ok(info) => return Err(over(&info)),
-                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+                Err(error) => {
+                    let error = if asked.is_zero() { error } else { after_a_wait(error) };
+                    pause.before_retry(error, self.now().since(start)).await?;
+                }
             }
             // The next try waits for what is left of the wait.
             left = asked.saturating_sub(self.now().since(start));
@@ -556,6 +559,19 @@ impl Pause {
         tokio::time::sleep(pause).await;
         self.next = (self.next * 2).min(RETRY_MAX);
         Ok(())
+    }
+}
+
+/// How an acquire that was to wait has failed. A server that came back after the wait was used up is asked without one, and says
+/// only that it is held.
+fn after_a_wait(error: Error) -> Error {
+    match error {
+        Error::Refused(refused) if matches!(refused.why, Refusal::Held(_)) => {
+            let (code, title) = ("wait_timed_out".to_owned(), "The wait ran out".to_owned());
+            let detail = format!("the wait ran out: {}", refused.problem.detail);
+            Problem { status: 408, code, title, detail, ..refused.problem }.into()
+        }
+        other => other,
     }
 }
 
