@@ -16,10 +16,11 @@ use tenure_core::{LeaseId, Ttl};
 use crate::beat::Heart;
 use crate::beat::clock::{Clock, Moment, SystemClock};
 use crate::beat::pulse::Pulse;
+use crate::beat::schedule::Answer;
 use crate::door;
 use crate::error::{Error, Problem, Refusal};
 use crate::events::Events;
-use crate::guard::Lease;
+use crate::guard::{Lease, Loss};
 use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 use crate::request::{Acquire, EventQuery, LeaseQuery, in_seconds};
 use crate::transport::{Address, Call, Exchange, IDEMPOTENCY_KEY, Transport, header, setup};
@@ -237,14 +238,18 @@ impl Client {
         let sent_at = self.now();
         let asked = ttl.and_then(|ttl| self.asked(sent_at, id, ttl));
         let call = self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body);
-        let renewal: Renewal = self.persist(call).await?;
-        if let (Some(heart), Ok(ttl)) = (self.beating(), Ttl::from_ms_native(renewal.ttl_ms)) {
-            heart.renewed(self.now(), sent_at, id, ttl);
+        let renewed: Result<Renewal, Error> = self.persist(call).await;
+        let answer = match &renewed {
+            Ok(renewal) => Ttl::from_ms_native(renewal.ttl_ms).ok().map(Answer::Renewed),
+            Err(error) => Loss::of(error).map(Answer::Lost),
+        };
+        if let (Some(heart), Some(answer)) = (self.beating(), answer) {
+            heart.answered(self.now(), sent_at, id, answer);
             if let Some(mut asked) = asked {
                 asked.is_answered = true;
             }
         }
-        Ok(renewal)
+        renewed
     }
 
     /// Tells the guards that another ttl is asked for. Nothing if the server will refuse it.
@@ -255,11 +260,16 @@ impl Client {
         Some(Asked { heart, id, is_answered: false })
     }
 
-    /// Gives a lease of this holder back. Doing it twice is no error.
+    /// Gives a lease of this holder back. Doing it twice is no error. Guards that this client and its clones have of it have
+    /// lost it.
     ///
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
+        // Before it is sent: the next one may have it before the answer is here.
+        if let Some(heart) = self.beating() {
+            heart.give_up(id);
+        }
         let answer = self.persist_unread(self.release_call(id)).await?;
         self.released(&answer)
     }

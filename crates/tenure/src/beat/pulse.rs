@@ -46,8 +46,8 @@ impl Pulse {
         self.id
     }
 
-    pub(super) fn is_within(&self, parent: LeaseId) -> bool {
-        self.within == Some(parent)
+    pub(super) fn parent(&self) -> Option<LeaseId> {
+        self.within
     }
 
     pub(crate) fn trusted_until(&self) -> Moment {

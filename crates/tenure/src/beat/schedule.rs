@@ -68,6 +68,8 @@ pub(crate) struct Batch {
 struct Entry {
     /// One for each guard: who acquires twice under one key has two guards of one lease.
     pulses: Vec<Arc<Pulse>>,
+    /// The lease that it ends with.
+    within: Option<LeaseId>,
     beat: Beat,
     /// When the last accepted request was sent.
     accepted: Moment,
@@ -210,6 +212,8 @@ fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
 pub(crate) struct Schedule {
     entries: HashMap<LeaseId, Entry>,
     agenda: BTreeSet<(Moment, LeaseId)>,
+    /// Which of them live within a lease (4).
+    within: HashMap<LeaseId, BTreeSet<LeaseId>>,
     /// When the request for the first lease was sent: beats are counted from there (6).
     start: Option<Moment>,
     /// Lost, and nobody was told yet.
@@ -222,8 +226,10 @@ impl Schedule {
     pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
         let id = pulse.id();
         let start = *self.start.get_or_insert(sent_at);
+        let within = pulse.parent();
         let new = || Entry {
             pulses: Vec::new(),
+            within,
             beat,
             accepted: sent_at,
             due: sent_at,
@@ -232,6 +238,9 @@ impl Schedule {
             doubt: None,
         };
         self.entries.entry(id).or_insert_with(new);
+        if let Some(parent) = within {
+            self.within.entry(parent).or_default().insert(id);
+        }
         self.update(id, |entry| {
             entry.pulses.push(pulse);
             entry.accept(start, beat, sent_at);
@@ -258,6 +267,14 @@ impl Schedule {
     fn remove(&mut self, id: LeaseId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.agenda.remove(&(entry.next(), id));
+        if let Some(parent) = entry.within
+            && let Some(siblings) = self.within.get_mut(&parent)
+        {
+            siblings.remove(&id);
+            if siblings.is_empty() {
+                self.within.remove(&parent);
+            }
+        }
         Some(entry)
     }
 
@@ -286,9 +303,7 @@ impl Schedule {
 
     /// What lives within a lease has ended with it, or will when its ttl is over (4).
     fn lose_within(&mut self, parent: LeaseId, loss: &Loss) {
-        let is_within = |entry: &Entry| entry.pulses.iter().any(|pulse| pulse.is_within(parent));
-        let within: Vec<LeaseId> =
-            self.entries.iter().filter(|(_, entry)| is_within(entry)).map(|(id, _)| *id).collect();
+        let within = self.within.remove(&parent).unwrap_or_default();
         within.into_iter().for_each(|id| self.lose(id, loss.clone()));
     }
 

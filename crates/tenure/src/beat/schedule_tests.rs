@@ -391,3 +391,14 @@ fn of_several_ttls_that_are_asked_for_the_shortest_counts_until_the_last_is_sett
     schedule.answered(at(3_010), at(3_000), id(1), Answer::Renewed(ttl(20_000)));
     assert_eq!(pulse.trusted_until(), at(22_000));
 }
+
+#[test]
+fn many_leases_that_are_lost_together_are_lost_at_once() {
+    let mut schedule = Schedule::default();
+    (0..50_000).for_each(|number| drop(keep(&mut schedule, number, 30_000, 0)));
+    let start = std::time::Instant::now();
+    schedule.lapse(at(28_500));
+    assert_eq!(schedule.take_lost().len(), 50_000);
+    // A look at all the others for each of them would take more than a minute here.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
