@@ -108,7 +108,7 @@ impl ClientBuilder {
                 timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
                 patience: self.patience.unwrap_or(DEFAULT_PATIENCE),
                 heart: Mutex::new(None),
-                clock: SystemClock,
+                clock: Box::new(SystemClock),
             }),
         })
     }
@@ -119,7 +119,7 @@ struct Shared {
     timeout: Duration,
     patience: Duration,
     heart: Mutex<Option<Arc<Heart>>>,
-    clock: SystemClock,
+    clock: Box<dyn Clock>,
 }
 
 /// A connection to a server. Cheap to clone; all clones and their guards share one heartbeat thread.
@@ -253,11 +253,11 @@ impl Client {
     }
 
     /// Tells the guards that another ttl is asked for. Nothing if the server will refuse it.
-    fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Duration) -> Option<Asked> {
+    fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Duration) -> Option<Asked<'_>> {
         let heart = self.beating()?;
         let ttl = Ttl::from_ms_native(u64::try_from(ttl.as_millis()).ok()?).ok()?;
         heart.asked(sent_at, id, ttl);
-        Some(Asked { heart, id, is_answered: false })
+        Some(Asked { heart, id, client: self, is_answered: false })
     }
 
     /// Gives a lease of this holder back. Doing it twice is no error. Guards that this client and its clones have of it have
@@ -451,6 +451,14 @@ impl Client {
         self.persist(self.call(Method::GET, "/version")).await
     }
 
+    /// A client of nobody, with this clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(clock: impl Clock) -> Client {
+        let Client { transport, shared } = Client::builder().build().expect("a client");
+        let shared = Arc::into_inner(shared).map(|shared| Shared { clock: Box::new(clock), ..shared });
+        Client { transport, shared: Arc::new(shared.expect("the only one")) }
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.shared.clock.now()
     }
@@ -535,15 +543,16 @@ impl Client {
 }
 
 /// A renewal with a ttl of its own, from when it is sent until it is answered or nobody waits for that any more.
-struct Asked {
+struct Asked<'a> {
     heart: Arc<Heart>,
     id: LeaseId,
+    client: &'a Client,
     is_answered: bool,
 }
 
-impl Drop for Asked {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let given_up = (!self.is_answered).then(|| SystemClock.now());
+        let given_up = (!self.is_answered).then(|| self.client.now());
         self.heart.settled(self.id, given_up);
     }
 }

@@ -16,7 +16,7 @@ use super::schedule::{Answer, Batch, Schedule};
 use crate::guard::Loss;
 
 /// The longest sleep: the timer does not count the time a machine is suspended, the clock does.
-const NAP_MAX: Duration = Duration::from_secs(1);
+pub(crate) const NAP_MAX: Duration = Duration::from_secs(1);
 
 /// All leases of one client.
 #[derive(Default)]
