@@ -11,20 +11,21 @@
 //! A handler that is dropped stops at its next `await`; work that never awaits is fenced by the token alone.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinSet;
 
 use crate::error::Error;
 use crate::guard::{Lease, Loss};
 use crate::intents::{Intent, Intents};
 use crate::request::Acquire;
-use crate::signals::{Signal, SignalKind};
+use crate::signals::{Signal, SignalKind, Signals};
 
 /// The ttl of the automatic lease if none is said.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -216,21 +217,19 @@ impl Agent {
         let mut signals = self.intents.signals()?;
         let (halt, halted) = watch::channel(false);
         let mut running = JoinSet::new();
-        let mut stop = std::pin::pin!(stop);
         let mut known = std::pin::pin!(self.stay_known());
-        let outcome = loop {
-            tokio::select! {
-                () = &mut stop => break Ok(()),
-                () = &mut known => {}
-                signal = signals.next() => match signal {
-                    Ok(signal) => self.dispatch(signal, &halted, &mut running),
-                    Err(error) => break Err(error),
-                },
-                Some(_) = running.join_next() => {}
-            }
+        let outcome = tokio::select! {
+            () = stop => Ok(()),
+            error = self.listen(&mut signals, &halted, &mut running) => Err(error),
+            never = &mut known => match never {},
         };
         let finished = async { while running.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.drain, finished).await.is_err() {
+        // Who falls silent while it drains would lose what its handlers hold.
+        let drained = tokio::select! {
+            drained = tokio::time::timeout(self.drain, finished) => drained,
+            never = &mut known => match never {},
+        };
+        if drained.is_err() {
             // They are dropped where they stand, and what they hold is given back.
             let _ = halt.send(true);
             while running.join_next().await.is_some() {}
@@ -242,8 +241,25 @@ impl Agent {
         outcome
     }
 
-    /// Never resolves.
-    async fn stay_known(&self) {
+    /// Calls the handlers of what comes; why nothing more can come.
+    async fn listen(&self, signals: &mut Signals, halted: &watch::Receiver<bool>, running: &mut JoinSet<()>) -> Error {
+        loop {
+            // Not begun again when a handler ends: what a connection has brought by then would be lost with it.
+            let mut next = std::pin::pin!(signals.next());
+            let signal = loop {
+                tokio::select! {
+                    signal = &mut next => break signal,
+                    Some(_) = running.join_next() => {}
+                }
+            };
+            match signal {
+                Ok(signal) => self.dispatch(signal, halted, running),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    async fn stay_known(&self) -> Infallible {
         match &self.registered {
             Some((capabilities, beat)) => self.intents.stay_known(capabilities, *beat).await,
             None => std::future::pending().await,
@@ -254,9 +270,16 @@ impl Agent {
         for handler in self.handlers(&signal.kind) {
             let (agent, signal, mut halted) = (self.clone(), signal.clone(), halted.clone());
             running.spawn(async move {
-                let Ok(_slot) = agent.slots.acquire().await else { return };
                 let id = signal.intent_id.clone();
-                if let Err(error) = agent.handle(signal, &handler, &mut halted).await {
+                let begun = tokio::select! {
+                    begun = agent.begin(&signal) => begun,
+                    () = is_halted(&mut halted) => return,
+                };
+                let done = match begun {
+                    Ok((_slot, lease)) => agent.handle(signal, &handler, lease, &mut halted).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = done {
                     tracing::warn!(intent = %id, "work on intent {id} ended: {error}");
                 }
             });
@@ -279,36 +302,50 @@ impl Agent {
         }
     }
 
-    async fn handle(&self, signal: Signal, handler: &Handler, halted: &mut watch::Receiver<bool>) -> Result<(), Error> {
-        let attempt = match signal.kind {
-            SignalKind::Assigned => Some(1),
-            SignalKind::Retried { attempt, .. } => Some(attempt.saturating_add(1)),
-            _ => None,
-        };
-        let lease = match attempt.filter(|_| self.leases) {
+    /// Waits for a slot, and for the lease of an assignment.
+    async fn begin(&self, signal: &Signal) -> Result<(Option<SemaphorePermit<'_>>, Option<Arc<Lease>>), Error> {
+        // Nobody closes the semaphore.
+        let slot = self.slots.acquire().await.ok();
+        let lease = match attempt(&signal.kind).filter(|_| self.leases) {
             Some(_) => Some(Arc::new(self.take(&signal.intent_id).await?)),
             None => None,
         };
-        // After the lease: what was read before it may be old.
-        let intent = self.intents.get(&signal.intent_id).await?;
-        let work = Work { intent, signal: signal.kind, lease: lease.clone(), intents: self.intents.clone() };
+        Ok((slot, lease))
+    }
+
+    async fn handle(
+        &self,
+        signal: Signal,
+        handler: &Handler,
+        lease: Option<Arc<Lease>>,
+        halted: &mut watch::Receiver<bool>,
+    ) -> Result<(), Error> {
+        let (id, attempt) = (signal.intent_id.clone(), attempt(&signal.kind));
         let handled = tokio::select! {
-            handled = handler(work) => Some(handled),
+            handled = self.call(signal, handler, lease.clone()) => handled.map(Some),
             loss = lost(lease.as_deref()) => {
-                tracing::warn!(intent = %signal.intent_id, "the lease on intent {} is lost: {loss}", signal.intent_id);
+                tracing::warn!(intent = %id, "the lease on intent {id} is lost: {loss}");
                 return Ok(());
             }
-            _ = halted.wait_for(|halted| *halted) => None,
+            () = is_halted(halted) => Ok(None),
         };
         let written = match handled {
-            Some(Ok(patch)) => self.write(&signal.intent_id, &patch, lease.as_deref()).await,
-            Some(Err(error)) => self.failed(&signal.intent_id, attempt, &*error).await,
-            None => Ok(()),
+            Ok(Some(Ok(patch))) => self.write(&id, &patch, lease.as_deref()).await,
+            Ok(Some(Err(error))) => self.failed(&id, attempt, &*error).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
         };
         if let Some(lease) = lease {
             self.intents.client().release(lease.id()).await?;
         }
         written
+    }
+
+    async fn call(&self, signal: Signal, handler: &Handler, lease: Option<Arc<Lease>>) -> Result<Handled, Error> {
+        // After the lease: what was read before it may be old.
+        let intent = self.intents.get(&signal.intent_id).await?;
+        let work = Work { intent, signal: signal.kind, lease, intents: self.intents.clone() };
+        Ok(handler(work).await)
     }
 
     async fn take(&self, id: &str) -> Result<Lease, Error> {
@@ -335,6 +372,20 @@ impl Agent {
             None => Ok(()),
         }
     }
+}
+
+/// Which attempt at an intent this is about, if it is an assignment.
+fn attempt(kind: &SignalKind) -> Option<u32> {
+    match kind {
+        SignalKind::Assigned => Some(1),
+        SignalKind::Retried { attempt, .. } => Some(attempt.saturating_add(1)),
+        _ => None,
+    }
+}
+
+/// Resolves when the time to drain is over, or nobody is left to say so.
+async fn is_halted(halted: &mut watch::Receiver<bool>) {
+    let _ = halted.wait_for(|halted| *halted).await;
 }
 
 /// Never resolves without a lease.

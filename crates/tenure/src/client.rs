@@ -16,10 +16,11 @@ use tenure_core::{LeaseId, Ttl};
 use crate::beat::Heart;
 use crate::beat::clock::{Clock, Moment, SystemClock};
 use crate::beat::pulse::Pulse;
+use crate::beat::schedule::Answer;
 use crate::door;
-use crate::error::{Error, Problem};
+use crate::error::{Error, Problem, Refusal};
 use crate::events::Events;
-use crate::guard::Lease;
+use crate::guard::{Lease, Loss};
 use crate::model::{Check, Event, EventPage, LeaseInfo, LeasePage, Mode, Renewal, Status};
 use crate::request::{Acquire, EventQuery, LeaseQuery, in_seconds};
 use crate::transport::{Address, Call, Exchange, IDEMPOTENCY_KEY, Transport, header, setup};
@@ -107,7 +108,7 @@ impl ClientBuilder {
                 timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
                 patience: self.patience.unwrap_or(DEFAULT_PATIENCE),
                 heart: Mutex::new(None),
-                clock: SystemClock,
+                clock: Box::new(SystemClock),
             }),
         })
     }
@@ -118,7 +119,7 @@ struct Shared {
     timeout: Duration,
     patience: Duration,
     heart: Mutex<Option<Arc<Heart>>>,
-    clock: SystemClock,
+    clock: Box<dyn Clock>,
 }
 
 /// A connection to a server. Cheap to clone; all clones and their guards share one heartbeat thread.
@@ -207,7 +208,10 @@ impl Client {
             match self.transport.call::<LeaseInfo>(&call).await {
                 Ok(info) if info.status == Status::Active => return Ok(info),
                 Ok(info) => return Err(over(&info)),
-                Err(error) => pause.before_retry(error, self.now().since(start)).await?,
+                Err(error) => {
+                    let error = if asked.is_zero() { error } else { after_a_wait(error) };
+                    pause.before_retry(error, self.now().since(start)).await?;
+                }
             }
             // The next try waits for what is left of the wait.
             left = asked.saturating_sub(self.now().since(start));
@@ -216,7 +220,7 @@ impl Client {
     }
 
     /// Renews a lease of this holder, with another ttl from now on if one is given. The guards that this client and its
-    /// clones have of it take the new ttl over.
+    /// clones have of it take the new ttl over. While it is not known whether the server has, they trust the shorter one.
     ///
     /// **A shorter ttl takes trust away from whoever keeps the lease elsewhere**: another client or process believes in
     /// the ttl that it knows until its next heartbeat, a third of that ttl later at most, and the lease may be another's by
@@ -232,20 +236,40 @@ impl Client {
         }
         let body = Ask { ttl_seconds: ttl.map(in_seconds) };
         let sent_at = self.now();
+        let asked = ttl.and_then(|ttl| self.asked(sent_at, id, ttl));
         let call = self.call(Method::POST, format!("/v1/leases/{id}/renew")).body(&body);
-        let renewal: Renewal = self.persist(call).await?;
-        let heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let (Some(heart), Ok(ttl)) = (heart, Ttl::from_ms_native(renewal.ttl_ms)) {
-            heart.renewed(self.now(), sent_at, id, ttl);
+        let renewed: Result<Renewal, Error> = self.persist(call).await;
+        let answer = match &renewed {
+            Ok(renewal) => Ttl::from_ms_native(renewal.ttl_ms).ok().map(Answer::Renewed),
+            Err(error) => Loss::of(error).map(Answer::Lost),
+        };
+        if let (Some(heart), Some(answer)) = (self.beating(), answer) {
+            heart.answered(self.now(), sent_at, id, answer);
+            if let Some(mut asked) = asked {
+                asked.is_answered = true;
+            }
         }
-        Ok(renewal)
+        renewed
     }
 
-    /// Gives a lease of this holder back. Doing it twice is no error.
+    /// Tells the guards that another ttl is asked for. Nothing if the server will refuse it.
+    fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Duration) -> Option<Asked<'_>> {
+        let heart = self.beating()?;
+        let ttl = Ttl::from_ms_native(u64::try_from(ttl.as_millis()).ok()?).ok()?;
+        heart.asked(sent_at, id, ttl);
+        Some(Asked { heart, id, client: self, is_answered: false })
+    }
+
+    /// Gives a lease of this holder back. Doing it twice is no error. Guards that this client and its clones have of it have
+    /// lost it.
     ///
     /// # Errors
     /// [`crate::Refusal::Lost`] if it had ended otherwise; [`crate::Refusal::NotHolder`] names whose it is.
     pub async fn release(&self, id: LeaseId) -> Result<LeaseInfo, Error> {
+        // Before it is sent: the next one may have it before the answer is here.
+        if let Some(heart) = self.beating() {
+            heart.give_up(id);
+        }
         let answer = self.persist_unread(self.release_call(id)).await?;
         self.released(&answer)
     }
@@ -427,6 +451,14 @@ impl Client {
         self.persist(self.call(Method::GET, "/version")).await
     }
 
+    /// A client of nobody, with this clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(clock: impl Clock) -> Client {
+        let Client { transport, shared } = Client::builder().build().expect("a client");
+        let shared = Arc::into_inner(shared).map(|shared| Shared { clock: Box::new(clock), ..shared });
+        Client { transport, shared: Arc::new(shared.expect("the only one")) }
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.shared.clock.now()
     }
@@ -492,6 +524,11 @@ impl Client {
         Transport::clone(&self.transport)
     }
 
+    /// The heartbeat, if it has started.
+    fn beating(&self) -> Option<Arc<Heart>> {
+        self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn heart(&self) -> Result<Arc<Heart>, Error> {
         let mut heart = self.shared.heart.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(heart) = &*heart {
@@ -502,6 +539,21 @@ impl Client {
         let started =
             Heart::start(transport).map_err(|error| setup("the heartbeat thread cannot be started", error))?;
         Ok(Arc::clone(heart.insert(Arc::new(started))))
+    }
+}
+
+/// A renewal with a ttl of its own, from when it is sent until it is answered or nobody waits for that any more.
+struct Asked<'a> {
+    heart: Arc<Heart>,
+    id: LeaseId,
+    client: &'a Client,
+    is_answered: bool,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let given_up = (!self.is_answered).then(|| self.client.now());
+        self.heart.settled(self.id, given_up);
     }
 }
 
@@ -526,6 +578,19 @@ impl Pause {
         tokio::time::sleep(pause).await;
         self.next = (self.next * 2).min(RETRY_MAX);
         Ok(())
+    }
+}
+
+/// How an acquire that was to wait has failed. A server that came back after the wait was used up is asked without one, and says
+/// only that it is held.
+fn after_a_wait(error: Error) -> Error {
+    match error {
+        Error::Refused(refused) if matches!(refused.why, Refusal::Held(_)) => {
+            let (code, title) = ("wait_timed_out".to_owned(), "The wait ran out".to_owned());
+            let detail = format!("the wait ran out: {}", refused.problem.detail);
+            Problem { status: 408, code, title, detail, ..refused.problem }.into()
+        }
+        other => other,
     }
 }
 

@@ -10,7 +10,7 @@ use tenure_core::{Holder, LeaseId, Resource, Token};
 use crate::beat::Heart;
 use crate::beat::pulse::Pulse;
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::model::{Ended, LeaseInfo, Mode, Status};
 
 /// What a holder may believe about its lease.
@@ -37,8 +37,19 @@ pub enum Loss {
     Disowned,
     /// The heartbeat of this process is gone.
     HeartbeatStopped,
-    /// Another guard of the same lease in this process has released it.
+    /// This process has released it, by its id or by another guard of it.
     Released,
+}
+
+impl Loss {
+    /// How a lease was lost whose renewal was answered with this error; nothing if it may still be held.
+    pub(crate) fn of(error: &Error) -> Option<Loss> {
+        match error.refusal()? {
+            Refusal::Lost(ended) => Some(Loss::Ended(ended.clone())),
+            Refusal::NotHolder { .. } | Refusal::UnknownLease => Some(Loss::Disowned),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Loss {
@@ -58,7 +69,7 @@ impl fmt::Display for Loss {
             Loss::OutOfTouch => f.write_str("no renewal was accepted in time"),
             Loss::Disowned => f.write_str("the server does not know it as this holder's"),
             Loss::HeartbeatStopped => f.write_str("the heartbeat of this process has stopped"),
-            Loss::Released => f.write_str("another guard of it in this process has released it"),
+            Loss::Released => f.write_str("this process has released it"),
         }
     }
 }

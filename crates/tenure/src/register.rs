@@ -2,6 +2,7 @@
 //!
 //! The entry informs; it holds nothing. What an agent holds is its leases, and those end by their own ttl.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use serde_json::json;
@@ -57,7 +58,7 @@ impl Intents {
     }
 
     /// Registers and beats, for ever. A server that forgot the agent, or cannot be reached, is told again at the next beat.
-    pub(crate) async fn stay_known(&self, capabilities: &[String], beat: Duration) {
+    pub(crate) async fn stay_known(&self, capabilities: &[String], beat: Duration) -> Infallible {
         let mut known = false;
         loop {
             let told = async {

@@ -52,8 +52,13 @@ impl Tasks {
         }
     }
 
-    /// Sends what a function made of its task; the next task if the answer brings one.
-    pub(crate) async fn finish(&self, context: &TaskContext, outcome: Outcome) -> Result<Option<Task>, Error> {
+    /// Sends what a function made of its task; the next task, if one is wanted and there is one.
+    pub(crate) async fn finish(
+        &self,
+        context: &TaskContext,
+        outcome: Outcome,
+        with_next: bool,
+    ) -> Result<Option<Task>, Error> {
         let task = context.task();
         let mut body = self.update(task);
         body.extend(said(task, outcome));
@@ -61,7 +66,8 @@ impl Tasks {
             context.take_logs().into_iter().map(|line| json!({ "log": line, "taskId": task.task_id })).collect();
         body.insert("logs".to_owned(), logs.into());
         // A repeated result is not the holder's any more: the server keeps the first.
-        let call = self.call(Method::POST, "/tasks/update-v2", Some(body.into()));
+        let path = if with_next { "/tasks/update-v2" } else { "/tasks" };
+        let call = self.call(Method::POST, path, Some(body.into()));
         let (answer, lease) = self.client.exchange_unread(call, true).await?;
         if let Some(how) = lease.as_deref().and_then(lost) {
             tracing::warn!(task.id = %task.task_id, "the result of task {} came too late: {how}", task.task_id);

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::beat::clock::Moment;
+use crate::beat::roster::NAP_MAX;
 use crate::client::Client;
 use crate::tasks::Tasks;
 
@@ -279,7 +280,7 @@ impl Worker {
                     backoff = kind.poll_interval;
                     let found = !tasks.is_empty();
                     for (task, permit) in tasks.into_iter().zip(permits) {
-                        running.spawn(self.clone().work(kind.clone(), task, sent_at, permit));
+                        running.spawn(self.clone().work(kind.clone(), task, sent_at, permit, halted.clone()));
                     }
                     if found { Duration::ZERO } else { kind.poll_interval }
                 }
@@ -314,8 +315,15 @@ impl Worker {
         Ok((tasks, sent_at, permits))
     }
 
-    /// Runs a task, and every next one that the answer to its result brings.
-    async fn work(self, kind: TaskType, first: Task, mut sent_at: Moment, _slot: OwnedSemaphorePermit) {
+    /// Runs a task, and every next one that the answer to its result brings. A worker that was told to stop asks for none.
+    async fn work(
+        self,
+        kind: TaskType,
+        first: Task,
+        mut sent_at: Moment,
+        _slot: OwnedSemaphorePermit,
+        halted: watch::Receiver<bool>,
+    ) {
         let mut next = Some(first);
         while let Some(task) = next.take() {
             let (tell, loss) = watch::channel(None);
@@ -332,7 +340,8 @@ impl Worker {
                 () = lost => return,
             };
             sent_at = self.client.now();
-            match self.tasks.finish(&context, outcome).await {
+            let goes_on = !*halted.borrow();
+            match self.tasks.finish(&context, outcome, goes_on).await {
                 Ok(task) => next = task,
                 Err(error) => {
                     let id = &context.task.task_id;
@@ -358,12 +367,12 @@ impl Worker {
         loop {
             let trusted_until = sent_at.plus(part(100 - MARGIN_PERCENT));
             let wake = if kind.extends { due.min(trusted_until) } else { trusted_until };
-            tokio::time::sleep(wake.since(self.client.now())).await;
             let now = self.client.now();
             if now >= trusted_until {
                 return "no extension was accepted in time".to_owned();
             }
-            if !kind.extends || now < due {
+            if now < wake {
+                tokio::time::sleep(wake.since(now).min(NAP_MAX)).await;
                 continue;
             }
             // The first is given up soon, the last gets all that is left: a connection may be dead, or only slow.
@@ -381,5 +390,40 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::beat::clock::Clock;
+
+    /// Stands still unless it is moved.
+    #[derive(Clone, Default)]
+    struct Moved(Arc<AtomicU64>);
+
+    impl Clock for Moved {
+        fn now(&self) -> Moment {
+            Moment::from_millis(self.0.load(Ordering::Acquire))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_slept_longer_than_the_lease_does_not_go_on_with_the_task() {
+        let clock = Moved::default();
+        let worker = Worker::new(Client::with_clock(clock.clone()));
+        let polled = json!({ "taskId": "t", "workflowInstanceId": "w", "responseTimeoutSeconds": 3_600 });
+        let task: Task = serde_json::from_value(polled).expect("a task");
+        let kind = TaskType::new("long", |_| std::future::pending());
+        let mut kept = std::pin::pin!(worker.keep(&kind, &task, clock.now()));
+        assert!(tokio::time::timeout(Duration::from_millis(500), &mut kept).await.is_err(), "it is held");
+        // Asleep for an hour: the timers do not count that.
+        clock.0.store(3_600_000, Ordering::Release);
+        let lost = tokio::time::timeout(NAP_MAX, &mut kept).await;
+        assert_eq!(lost.as_deref(), Ok("no extension was accepted in time"));
     }
 }

@@ -1,6 +1,6 @@
 //! Owns one reader of the event stream: where it stands, and where its next events come from.
 
-use tenure_core::event::Cursor;
+use tenure_core::event::{Cursor, Event};
 use tenure_store::EventQuery;
 use tokio::sync::watch;
 
@@ -49,15 +49,26 @@ impl Engine {
 
     /// Whether every event after `cursor` can still be read.
     pub async fn check_kept(&self, cursor: Cursor) -> Result<(), Lagging> {
-        let last = self.last_event();
-        if cursor == last || matches!(self.0.feed.after(cursor), Next::Unseen(_)) {
+        if cursor == self.last_event() || matches!(self.0.feed.after(cursor), Next::Unseen(_)) {
             return Ok(());
         }
-        let first = self.read(|reader| reader.first_cursor()).await?;
-        if cursor > last || cursor.next() < first {
-            return Err(Lagging::Gone { asked: cursor, first, last });
+        self.read_on(cursor, 1).await.map(drop)
+    }
+
+    /// The next events after `cursor`, from the store.
+    async fn read_on(&self, cursor: Cursor, limit: usize) -> Result<Vec<Event>, Lagging> {
+        // With the event that was seen last: a number alone says nothing about what happened there, and numbers may have a gap.
+        let query = EventQuery::after(Cursor(cursor.0.saturating_sub(1)), limit + 1);
+        let mut events = self.read(move |reader| reader.events(&query)).await?.events;
+        let found = events.first().map(|event| event.cursor);
+        if found == Some(cursor) {
+            events.remove(0);
+        } else if found != Some(cursor.next()) {
+            // Retention was faster than this reader, or it has seen what never happened here.
+            let first = self.read(|reader| reader.first_cursor()).await?;
+            return Err(Lagging::Gone { asked: cursor, first, last: self.last_event() });
         }
-        Ok(())
+        Ok(events)
     }
 }
 
@@ -73,7 +84,7 @@ impl Follower {
             self.news.mark_unchanged();
             let unseen = match self.engine.0.feed.after(self.cursor) {
                 Next::Unseen(unseen) => unseen,
-                Next::Behind => self.read_store().await?,
+                Next::Behind => Unseen::whole(self.engine.read_on(self.cursor, PAGE_EVENTS).await?),
                 Next::UpToDate => {
                     self.news.changed().await.map_err(|_| Unavailable::Stopped)?;
                     continue;
@@ -83,16 +94,5 @@ impl Follower {
             self.cursor = last;
             return Ok(unseen);
         }
-    }
-
-    async fn read_store(&self) -> Result<Unseen, Lagging> {
-        let query = EventQuery::after(self.cursor, PAGE_EVENTS);
-        let page = self.engine.read(move |reader| reader.events(&query)).await?;
-        // Without a filter every cursor has its event: a gap means that retention was faster than this reader.
-        if page.events.first().is_none_or(|event| event.cursor != self.cursor.next()) {
-            let first = self.engine.read(|reader| reader.first_cursor()).await?;
-            return Err(Lagging::Gone { asked: self.cursor, first, last: self.engine.last_event() });
-        }
-        Ok(Unseen::whole(page.events))
     }
 }

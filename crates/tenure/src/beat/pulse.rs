@@ -46,8 +46,8 @@ impl Pulse {
         self.id
     }
 
-    pub(super) fn is_within(&self, parent: LeaseId) -> bool {
-        self.within == Some(parent)
+    pub(super) fn parent(&self) -> Option<LeaseId> {
+        self.within
     }
 
     pub(crate) fn trusted_until(&self) -> Moment {
@@ -56,11 +56,10 @@ impl Pulse {
 
     pub(super) fn trust_until(&self, moment: Moment) {
         self.trusted_until_ms.store(moment.as_millis(), Ordering::Release);
-        self.at_risk.store(false, Ordering::Release);
     }
 
-    pub(super) fn put_at_risk(&self) {
-        self.at_risk.store(true, Ordering::Release);
+    pub(super) fn set_at_risk(&self, at_risk: bool) {
+        self.at_risk.store(at_risk, Ordering::Release);
     }
 
     /// The first reason stands. Whoever waits is told by [`Pulse::tell`].

@@ -16,7 +16,7 @@ use super::schedule::{Answer, Batch, Schedule};
 use crate::guard::Loss;
 
 /// The longest sleep: the timer does not count the time a machine is suspended, the clock does.
-const NAP_MAX: Duration = Duration::from_secs(1);
+pub(crate) const NAP_MAX: Duration = Duration::from_secs(1);
 
 /// All leases of one client.
 #[derive(Default)]
@@ -65,10 +65,21 @@ impl Roster {
         }
     }
 
-    /// A renewal of this lease that was not the heartbeat's was accepted.
-    pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, id: LeaseId, ttl: Ttl) {
-        self.change(|schedule| schedule.answered(now, sent_at, id, Answer::Renewed(ttl)));
+    /// A renewal of this lease that was not the heartbeat's was answered.
+    pub(crate) fn answered(&self, now: Moment, sent_at: Moment, id: LeaseId, answer: Answer) {
+        self.change(|schedule| schedule.answered(now, sent_at, id, answer));
         self.wake_in_time(self.page());
+    }
+
+    /// A renewal with this ttl that is not the heartbeat's is being sent. [`Roster::settled`] follows.
+    pub(crate) fn asked(&self, sent_at: Moment, id: LeaseId, ttl: Ttl) {
+        self.change(|schedule| schedule.asked(sent_at, id, ttl));
+        self.wake_in_time(self.page());
+    }
+
+    /// Its answer was taken in ([`Roster::answered`]), or it was given up then.
+    pub(crate) fn settled(&self, id: LeaseId, given_up: Option<Moment>) {
+        self.change(|schedule| schedule.settled(id, given_up));
     }
 
     /// Stops renewing it for this guard.
@@ -79,6 +90,11 @@ impl Roster {
     /// The guard with this pulse releases its lease.
     pub(crate) fn release(&self, pulse: &Arc<Pulse>) {
         self.change(|schedule| schedule.release(pulse));
+    }
+
+    /// The lease is given back by its id: every guard of it has lost it.
+    pub(crate) fn give_up(&self, id: LeaseId) {
+        self.change(|schedule| schedule.lose(id, Loss::Released));
     }
 
     /// Nobody is left who could be told anything: the thread ends.
@@ -128,8 +144,13 @@ fn tell_lost(mut page: MutexGuard<'_, Page>) {
     let lost = page.schedule.take_lost();
     drop(page);
     for pulse in lost {
-        if let Some(loss) = pulse.loss() {
-            tracing::warn!(lease.id = %pulse.id(), "lease {} is lost: {loss}", pulse.id());
+        match pulse.loss() {
+            // It was meant to be.
+            Some(loss @ Loss::Released) => {
+                tracing::debug!(lease.id = %pulse.id(), "lease {} is over: {loss}", pulse.id())
+            }
+            Some(loss) => tracing::warn!(lease.id = %pulse.id(), "lease {} is lost: {loss}", pulse.id()),
+            None => {}
         }
         pulse.tell();
     }
@@ -218,12 +239,8 @@ mod tests {
         let pulse = rig.guard(1, 0, 30_000);
         assert!(rig.was_woken());
         rig.look(0);
-        rig.0.renewed(
-            Moment::from_millis(200),
-            Moment::from_millis(100),
-            pulse.id(),
-            Ttl::from_ms_native(300).unwrap(),
-        );
+        let answer = Answer::Renewed(Ttl::from_ms_native(300).unwrap());
+        rig.0.answered(Moment::from_millis(200), Moment::from_millis(100), pulse.id(), answer);
         assert_eq!(pulse.trusted_until(), Moment::from_millis(325));
         assert!(rig.was_woken());
     }

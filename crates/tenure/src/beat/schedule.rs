@@ -15,7 +15,9 @@
 //! 3. A request that is not answered soon is not given up: the lease is sent once more, on another connection, and the
 //!    first answer counts. An answer that was overtaken by one to a later request can only shorten trust.
 //! 4. A lease within another is trusted no longer than that one, if both are kept here: the server ends them together.
-//! 5. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
+//! 5. From the moment a renewal with another ttl is sent, either ttl may hold, and the shorter one counts: until that renewal is
+//!    answered, or a beat that was sent after it had been given up.
+//! 6. Leases of the same ttl are soon due together, however far apart they were taken: a beat comes at a multiple of the
 //!    interval after the first lease of all, or earlier by so little that those which come there travel along.
 
 use std::collections::{BTreeSet, HashMap};
@@ -66,6 +68,8 @@ pub(crate) struct Batch {
 struct Entry {
     /// One for each guard: who acquires twice under one key has two guards of one lease.
     pulses: Vec<Arc<Pulse>>,
+    /// The lease that it ends with.
+    within: Option<LeaseId>,
     beat: Beat,
     /// When the last accepted request was sent.
     accepted: Moment,
@@ -74,11 +78,66 @@ struct Entry {
     /// The last request, while its answer is awaited.
     in_flight: Option<u64>,
     failures: u32,
+    doubt: Option<Doubt>,
+}
+
+/// Renewals with a ttl of their own whose answers are not there (5). The server may carry them out at any time.
+struct Doubt {
+    /// Of the shortest ttl that was asked for.
+    beat: Beat,
+    /// What is certain if that one holds.
+    trusted_until: Moment,
+    /// How many of them are on their way.
+    open: u32,
+    /// When one was given up. A beat that is sent later finds what became of it.
+    given_up: Option<Moment>,
 }
 
 impl Entry {
     fn trusted_until(&self) -> Moment {
-        self.accepted.plus(self.beat.trusted_for())
+        let known = self.accepted.plus(self.beat.trusted_for());
+        self.doubt.as_ref().map_or(known, |doubt| known.min(doubt.trusted_until))
+    }
+
+    /// The pace of the shortest ttl that may hold.
+    fn pace(&self) -> Beat {
+        self.doubt.as_ref().map_or(self.beat, |doubt| shorter(self.beat, doubt.beat))
+    }
+
+    /// A renewal with this pace is being sent (5).
+    fn ask(&mut self, beat: Beat, sent_at: Moment) {
+        let trusted_until = sent_at.plus(beat.trusted_for());
+        let doubt = self.doubt.get_or_insert(Doubt { beat, trusted_until, open: 0, given_up: None });
+        doubt.beat = shorter(doubt.beat, beat);
+        doubt.trusted_until = doubt.trusted_until.min(trusted_until);
+        doubt.open += 1;
+        self.due = self.due.min(sent_at.plus(beat.interval()));
+        self.tell_trust();
+    }
+
+    /// One that was asked for is answered, or was given up then.
+    fn settle(&mut self, given_up: Option<Moment>) {
+        let Some(doubt) = &mut self.doubt else { return };
+        doubt.open = doubt.open.saturating_sub(1);
+        doubt.given_up = doubt.given_up.max(given_up);
+        if doubt.open == 0 && doubt.given_up.is_none() {
+            self.doubt = None;
+            self.tell_trust();
+        }
+    }
+
+    /// A request that was sent at `sent_at` was accepted: nothing is in doubt any more, or the shorter ttl runs from then.
+    fn clear(&mut self, sent_at: Moment) {
+        let Some(doubt) = &mut self.doubt else { return };
+        if doubt.open == 0 && doubt.given_up.is_none_or(|at| sent_at >= at) {
+            self.doubt = None;
+        } else {
+            doubt.trusted_until = doubt.trusted_until.max(sent_at.plus(doubt.beat.trusted_for()));
+        }
+    }
+
+    fn tell_trust(&self) {
+        self.pulses.iter().for_each(|pulse| pulse.trust_until(self.trusted_until()));
     }
 
     /// When this lease next needs attention.
@@ -88,18 +147,18 @@ impl Entry {
 
     /// What is on its way is not sent again early.
     fn is_due(&self, now: Moment) -> bool {
-        self.due <= if self.in_flight.is_some() { now } else { now.plus(early(self.beat)) }
+        self.due <= if self.in_flight.is_some() { now } else { now.plus(early(self.pace())) }
     }
 
     fn send(&mut self, now: Moment, flight: u64) {
         if self.in_flight.replace(flight).is_some() {
             self.put_at_risk();
         }
-        self.due = now.plus(self.beat.resend_after());
+        self.due = now.plus(self.pace().resend_after());
     }
 
     fn put_at_risk(&self) {
-        self.pulses.iter().for_each(|pulse| pulse.put_at_risk());
+        self.pulses.iter().for_each(|pulse| pulse.set_at_risk(true));
     }
 
     /// Takes in that a request which was sent at `sent_at` was accepted.
@@ -107,22 +166,29 @@ impl Entry {
         if sent_at >= self.accepted {
             self.accepted = sent_at;
             self.beat = beat;
-        } else if beat.interval() < self.beat.interval() {
+        } else {
             // It is not known which of the two the server has heard last.
-            self.beat = beat;
+            self.beat = shorter(self.beat, beat);
         }
-        self.due = due(start, self.beat, self.accepted);
+        self.clear(sent_at);
+        self.due = due(start, self.pace(), self.accepted);
         self.in_flight = None;
         self.failures = 0;
-        self.pulses.iter().for_each(|pulse| pulse.trust_until(self.trusted_until()));
+        self.tell_trust();
+        self.pulses.iter().for_each(|pulse| pulse.set_at_risk(false));
     }
 
     fn retry_after(&self, asked: Option<Duration>, jitter: f64) -> Duration {
-        let base = self.beat.interval() / RETRY_DIVISOR * 2_u32.saturating_pow(self.failures.min(8).saturating_sub(1));
+        let interval = self.pace().interval();
+        let base = interval / RETRY_DIVISOR * 2_u32.saturating_pow(self.failures.min(8).saturating_sub(1));
         // Half the interval at most, also if the server asks for more: otherwise its request would end the lease.
-        let most = (self.beat.interval() / 2).min(RETRY_MAX);
+        let most = (interval / 2).min(RETRY_MAX);
         base.max(asked.unwrap_or_default()).max(RETRY_MIN).min(most.max(RETRY_MIN)).mul_f64(0.5 + jitter)
     }
+}
+
+fn shorter(one: Beat, other: Beat) -> Beat {
+    if other.interval() < one.interval() { other } else { one }
 }
 
 /// By how much a beat may come earlier.
@@ -130,7 +196,7 @@ fn early(beat: Beat) -> Duration {
     (beat.interval() / EARLY_DIVISOR).min(EARLY_MAX)
 }
 
-/// When a lease whose accepted request was sent at `sent_at` is renewed: never later than an interval after that (5).
+/// When a lease whose accepted request was sent at `sent_at` is renewed: never later than an interval after that (6).
 fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
     let latest = sent_at.plus(beat.interval());
     let past_the_beat = latest.since(start).as_nanos().checked_rem(beat.interval().as_nanos()).unwrap_or_default();
@@ -146,7 +212,9 @@ fn due(start: Moment, beat: Beat, sent_at: Moment) -> Moment {
 pub(crate) struct Schedule {
     entries: HashMap<LeaseId, Entry>,
     agenda: BTreeSet<(Moment, LeaseId)>,
-    /// When the request for the first lease was sent: beats are counted from there (5).
+    /// Which of them live within a lease (4).
+    within: HashMap<LeaseId, BTreeSet<LeaseId>>,
+    /// When the request for the first lease was sent: beats are counted from there (6).
     start: Option<Moment>,
     /// Lost, and nobody was told yet.
     lost: Vec<Arc<Pulse>>,
@@ -158,8 +226,21 @@ impl Schedule {
     pub(crate) fn keep(&mut self, pulse: Arc<Pulse>, beat: Beat, sent_at: Moment) {
         let id = pulse.id();
         let start = *self.start.get_or_insert(sent_at);
-        let new = || Entry { pulses: Vec::new(), beat, accepted: sent_at, due: sent_at, in_flight: None, failures: 0 };
+        let within = pulse.parent();
+        let new = || Entry {
+            pulses: Vec::new(),
+            within,
+            beat,
+            accepted: sent_at,
+            due: sent_at,
+            in_flight: None,
+            failures: 0,
+            doubt: None,
+        };
         self.entries.entry(id).or_insert_with(new);
+        if let Some(parent) = within {
+            self.within.entry(parent).or_default().insert(id);
+        }
         self.update(id, |entry| {
             entry.pulses.push(pulse);
             entry.accept(start, beat, sent_at);
@@ -186,6 +267,14 @@ impl Schedule {
     fn remove(&mut self, id: LeaseId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.agenda.remove(&(entry.next(), id));
+        if let Some(parent) = entry.within
+            && let Some(siblings) = self.within.get_mut(&parent)
+        {
+            siblings.remove(&id);
+            if siblings.is_empty() {
+                self.within.remove(&parent);
+            }
+        }
         Some(entry)
     }
 
@@ -214,9 +303,7 @@ impl Schedule {
 
     /// What lives within a lease has ended with it, or will when its ttl is over (4).
     fn lose_within(&mut self, parent: LeaseId, loss: &Loss) {
-        let is_within = |entry: &Entry| entry.pulses.iter().any(|pulse| pulse.is_within(parent));
-        let within: Vec<LeaseId> =
-            self.entries.iter().filter(|(_, entry)| is_within(entry)).map(|(id, _)| *id).collect();
+        let within = self.within.remove(&parent).unwrap_or_default();
         within.into_iter().for_each(|id| self.lose(id, loss.clone()));
     }
 
@@ -240,7 +327,7 @@ impl Schedule {
     }
 
     fn batch(&self, ids: &[LeaseId]) -> Batch {
-        let intervals = ids.iter().filter_map(|id| Some(self.entries.get(id)?.beat.interval()));
+        let intervals = ids.iter().filter_map(|id| Some(self.entries.get(id)?.pace().interval()));
         let timeout = intervals.min().unwrap_or(TIMEOUT_MAX).clamp(TIMEOUT_MIN, TIMEOUT_MAX);
         Batch { ids: ids.to_vec(), flight: self.flights, timeout }
     }
@@ -253,6 +340,16 @@ impl Schedule {
             Answer::Lost(loss) => self.lose(id, loss),
             Answer::Renewed(ttl) => self.update(id, |entry| entry.accept(start, Beat::new(ttl), sent_at)),
         }
+    }
+
+    /// A renewal with this ttl that is not the heartbeat's is being sent. [`Schedule::settled`] follows.
+    pub(crate) fn asked(&mut self, sent_at: Moment, id: LeaseId, ttl: Ttl) {
+        self.update(id, |entry| entry.ask(Beat::new(ttl), sent_at));
+    }
+
+    /// Its answer was taken in, or it was given up then.
+    pub(crate) fn settled(&mut self, id: LeaseId, given_up: Option<Moment>) {
+        self.update(id, |entry| entry.settle(given_up));
     }
 
     /// No answer came about the leases of this request that are still in flight with it. `jitter` is between 0 and 1.

@@ -339,3 +339,66 @@ fn a_lease_within_another_is_lost_with_it_however_that_ends() {
         assert!(schedule.take_lost().len() >= 2, "{number}: they are still to be told");
     }
 }
+
+#[test]
+fn from_the_moment_a_shorter_ttl_is_asked_for_no_more_is_trusted_than_it_gives() {
+    let (mut schedule, pulse) = one();
+    schedule.asked(at(4_000), id(1), ttl(6_000));
+    assert_eq!((pulse.trusted_until(), pulse.state(at(4_000))), (at(9_700), State::Held));
+    assert_eq!(schedule.next(), Some(at(6_000)), "and it is renewed at that pace");
+    // Sent after it, and decided before it, for all that is known.
+    sent(&mut schedule, 6_000);
+    schedule.answered(at(6_010), at(6_000), id(1), Answer::Renewed(ttl(30_000)));
+    assert_eq!((pulse.trusted_until(), schedule.next()), (at(11_700), Some(at(8_000))));
+    schedule.lapse(at(11_700));
+    assert_eq!(pulse.loss(), Some(&Loss::OutOfTouch));
+}
+
+#[test]
+fn a_beat_that_is_sent_after_a_renewal_was_given_up_says_which_ttl_holds() {
+    for (holds, trusted_until) in [(30_000, 39_500), (6_000, 16_700)] {
+        let (mut schedule, pulse) = one();
+        schedule.asked(at(9_000), id(1), ttl(6_000));
+        sent(&mut schedule, 10_500);
+        schedule.settled(id(1), Some(at(10_600)));
+        schedule.answered(at(10_700), at(10_500), id(1), Answer::Renewed(ttl(30_000)));
+        assert_eq!(pulse.trusted_until(), at(16_200), "that one was sent before");
+        schedule.answered(at(11_010), at(11_000), id(1), Answer::Renewed(ttl(holds)));
+        assert_eq!(pulse.trusted_until(), at(trusted_until), "{holds}");
+    }
+}
+
+#[test]
+fn a_longer_ttl_is_trusted_when_it_is_answered_and_not_before() {
+    let (mut schedule, pulse) = one();
+    schedule.asked(at(4_000), id(1), ttl(60_000));
+    assert_eq!((pulse.trusted_until(), schedule.next()), (at(28_500), Some(at(10_000))));
+    schedule.answered(at(4_010), at(4_000), id(1), Answer::Renewed(ttl(60_000)));
+    schedule.settled(id(1), None);
+    assert_eq!(pulse.trusted_until(), at(61_000));
+}
+
+#[test]
+fn of_several_ttls_that_are_asked_for_the_shortest_counts_until_the_last_is_settled() {
+    let (mut schedule, pulse) = one();
+    schedule.asked(at(1_000), id(1), ttl(20_000));
+    schedule.asked(at(2_000), id(1), ttl(6_000));
+    assert_eq!(pulse.trusted_until(), at(7_700));
+    schedule.answered(at(2_010), at(1_000), id(1), Answer::Renewed(ttl(20_000)));
+    schedule.settled(id(1), None);
+    assert_eq!(pulse.trusted_until(), at(7_700), "the other is still on its way");
+    schedule.settled(id(1), Some(at(3_000)));
+    schedule.answered(at(3_010), at(3_000), id(1), Answer::Renewed(ttl(20_000)));
+    assert_eq!(pulse.trusted_until(), at(22_000));
+}
+
+#[test]
+fn many_leases_that_are_lost_together_are_lost_at_once() {
+    let mut schedule = Schedule::default();
+    (0..50_000).for_each(|number| drop(keep(&mut schedule, number, 30_000, 0)));
+    let start = std::time::Instant::now();
+    schedule.lapse(at(28_500));
+    assert_eq!(schedule.take_lost().len(), 50_000);
+    // A look at all the others for each of them would take more than a minute here.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}

@@ -38,6 +38,20 @@ async fn a_try_whose_answer_was_lost_is_made_again_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn a_wait_that_is_used_up_while_the_server_is_away_has_run_out() {
+    let fake = Fake::start();
+    let outage = Reply::Late(Duration::from_millis(60), Box::new(Reply::Close));
+    fake.once(ACQUIRE, outage).once(ACQUIRE, Reply::Json(409, held()));
+    let error = fake.client().acquire(Acquire::one("x:a").wait(Duration::from_millis(50))).await.unwrap_err();
+    assert_eq!(error.code(), "wait_timed_out");
+    assert!(matches!(error.refusal(), Some(Refusal::WaitTimedOut(Some(_)))), "{error:?}");
+    assert_eq!(error.conflict().unwrap().holder.as_ref().unwrap().as_str(), "you");
+    let tries = fake.seen(ACQUIRE);
+    assert_eq!([&tries[0].body["wait_seconds"], &tries[1].body["wait_seconds"]], [&json!(0.05), &json!(0.0)]);
+    assert_eq!(tries[0].header("idempotency-key"), tries[1].header("idempotency-key"));
+}
+
+#[tokio::test]
 async fn a_refusal_is_final_and_names_the_holder() {
     let fake = Fake::start();
     fake.once(ACQUIRE, Reply::Json(409, held()));

@@ -9,6 +9,7 @@ use crate::fake::{Fake, PATIENCE, Reply, grant, renew_all};
 
 const ACQUIRE: &str = "POST /v1/leases";
 const RENEW: &str = "POST /v1/leases/renew";
+const RENEW_ONE: &str = "POST /v1/leases/lease-1-1/renew";
 const RELEASE: &str = "DELETE /v1/leases/lease-1-1";
 
 async fn guard(fake: &Fake, ttl_ms: u64) -> Lease {
@@ -89,11 +90,66 @@ async fn a_guard_takes_over_the_ttl_of_a_renewal_that_its_client_makes() {
     let client = fake.client();
     fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000))).always(RENEW, renew_all(900));
     let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
-    fake.once("POST /v1/leases/lease-1-1/renew", Reply::Json(200, json!({ "id": "lease-1-1", "ttl_ms": 900 })));
+    fake.once(RENEW_ONE, Reply::Json(200, json!({ "id": "lease-1-1", "ttl_ms": 900 })));
     client.renew(lease.id(), Some(Duration::from_millis(900))).await.unwrap();
     assert!(lease.trusted_for() < Duration::from_millis(900), "{:?}", lease.trusted_for());
     fake.wait_for(RENEW, 2);
     assert_eq!(lease.state(), State::Held, "and it is renewed at that pace");
+}
+
+/// A client that tries once, and a guard of 30 s.
+async fn long_guard(fake: &Fake) -> (Client, Lease) {
+    let client = Client::builder().url(&fake.url).holder("me").patience(Duration::ZERO).build().unwrap();
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    (client, lease)
+}
+
+#[tokio::test]
+async fn a_shorter_ttl_whose_answer_is_lost_is_believed_until_a_beat_says_which_holds() {
+    let fake = Fake::start();
+    let (client, lease) = long_guard(&fake).await;
+    fake.once(RENEW_ONE, Reply::Close);
+    client.renew(lease.id(), Some(Duration::from_millis(1_500))).await.unwrap_err();
+    let left = lease.trusted_for();
+    assert!(left < Duration::from_millis(1_500), "{left:?}");
+    fake.always(RENEW, renew_all(30_000));
+    fake.wait_for(RENEW, 1);
+    let deadline = Instant::now() + PATIENCE;
+    while lease.trusted_for() < Duration::from_secs(20) {
+        assert!(Instant::now() < deadline, "{:?}", lease.trusted_for());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_ttl_is_believed_while_its_answer_is_awaited_and_after_nobody_waits_any_more() {
+    let fake = Fake::start();
+    let (client, lease) = long_guard(&fake).await;
+    fake.once(RENEW_ONE, Reply::Hang).always(RENEW, |_| Reply::Close);
+    let asking =
+        tokio::spawn(async move { client.renew("lease-1-1".parse().unwrap(), Some(Duration::from_secs(1))).await });
+    tokio::task::block_in_place(|| fake.wait_for(RENEW_ONE, 1));
+    assert!(lease.trusted_for() < Duration::from_secs(1), "{:?}", lease.trusted_for());
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    assert!(lease.trusted_for() < Duration::from_secs(1), "{:?}", lease.trusted_for());
+    assert_eq!(lost(&lease).await, Loss::OutOfTouch);
+}
+
+#[tokio::test]
+async fn a_guard_hears_at_once_what_a_renewal_or_a_release_by_its_client_has_found() {
+    let fake = Fake::start();
+    let (client, lease) = long_guard(&fake).await;
+    let expired = json!({ "code": "lost", "status": 409, "reason": "expired", "current": null });
+    fake.once(RENEW_ONE, Reply::Json(409, expired));
+    client.renew(lease.id(), None).await.unwrap_err();
+    assert_eq!(lease.loss().map(ToString::to_string).as_deref(), Some("it expired"));
+
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000))).once(RELEASE, Reply::Close);
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    client.release(lease.id()).await.unwrap_err();
+    assert_eq!((lease.state(), lease.loss()), (State::Lost, Some(&Loss::Released)));
 }
 
 #[tokio::test]

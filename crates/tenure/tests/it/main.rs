@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod acquire;
+mod agent;
 mod calls;
 mod events;
 mod fake;

@@ -1,19 +1,20 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::{TaskContext, TaskType, Worker};
-use tokio::sync::mpsc;
+use tenure::{Outcome, TaskContext, TaskType, Worker};
+use tokio::sync::{Notify, mpsc};
 
-use crate::fake::{Fake, Reply};
+use crate::fake::{Fake, PATIENCE, Reply};
 
+const POLL: &str = "GET /api/tasks/poll/batch/long";
 const EXTEND: &str = "POST /api/tasks";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_extension_that_hangs_does_not_cost_the_worker_its_task() {
     let fake = Fake::start();
     let task = json!({ "taskId": "t", "workflowInstanceId": "w", "responseTimeoutSeconds": 3 });
-    fake.once("GET /api/tasks/poll/batch/long", Reply::Json(200, json!([task])))
-        .always("GET /api/tasks/poll/batch/long", |_| Reply::Json(200, json!([])));
+    fake.once(POLL, Reply::Json(200, json!([task]))).always(POLL, |_| Reply::Json(200, json!([])));
     fake.once(EXTEND, Reply::Hang).always(EXTEND, |_| Reply::Json(200, json!("t")));
     let (told, mut heard) = mpsc::unbounded_channel();
     let long = TaskType::new("long", move |context: TaskContext| {
@@ -31,4 +32,31 @@ async fn one_extension_that_hangs_does_not_cost_the_worker_its_task() {
     assert!(heard.try_recv().is_err(), "it was lost");
     drop(stop);
     running.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_was_told_to_stop_takes_no_other_task_with_its_last_result() {
+    let fake = Fake::start();
+    let task = json!({ "taskId": "t", "workflowInstanceId": "w" });
+    fake.once(POLL, Reply::Json(200, json!([task])));
+    fake.once("POST /api/tasks", Reply::Json(200, json!("t")));
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Notify::new());
+    let wait = Arc::clone(&go_on);
+    let one = TaskType::new("long", move |_| {
+        let (began, wait) = (began.clone(), Arc::clone(&wait));
+        async move {
+            let _ = began.send(());
+            wait.notified().await;
+            Outcome::Completed(serde_json::Map::new())
+        }
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(Worker::new(fake.client()).task(one).run(async { drop(stopped.await) }));
+    begun.recv().await.unwrap();
+    // One thread: the worker is told before its function goes on.
+    drop(stop);
+    go_on.notify_one();
+    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
+    assert_eq!(fake.seen("POST /api/tasks")[0].body["status"], "COMPLETED");
 }

@@ -45,3 +45,35 @@ async fn a_cursor_from_the_future_is_told_so() {
     let gone = bench.engine.follow(Cursor(last.0 + 7)).await.err();
     assert!(matches!(gone, Some(Lagging::Gone { asked, first: Cursor(1), .. }) if asked.0 == last.0 + 7), "{gone:?}");
 }
+
+/// A ledger with events 1 to 3 and, since its next start, 1,001: a batch in between has moved the cursor and told nothing.
+async fn with_a_gap() -> Bench {
+    let bench = Bench::new();
+    bench.grant(acquire("a", "job:1")).await;
+    bench.grant(acquire("a", "job:2")).await;
+    let memory = bench.memory.restart();
+    let mut store = memory.handle();
+    let epoch = store.claim(Epoch(1)).expect("an epoch");
+    let head = store.reader().stats().head;
+    let head = Head { seq: head.seq + 1, epoch, cursor: Cursor(1_000), ..head };
+    store.commit(&Arc::new(Batch { head, ..Batch::default() })).expect("commits");
+    Bench::on(memory, START.plus_ms(1))
+}
+
+#[tokio::test]
+async fn a_follower_goes_on_over_a_gap_in_the_numbers() {
+    let bench = with_a_gap().await;
+    bench.grant(acquire("a", "job:3")).await;
+    for (after, expected) in [(1, vec![2, 3, 1_001, 1_002]), (3, vec![1_001, 1_002])] {
+        let mut follower = bench.engine.follow(Cursor(after)).await.expect("kept");
+        assert_eq!(cursors(&mut follower, expected.len()).await, expected, "after {after}");
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_at_which_nothing_happened_is_told_so() {
+    let bench = with_a_gap().await;
+    let gone = bench.engine.follow(Cursor(500)).await.err();
+    let Some(Lagging::Gone { asked, first, last }) = gone else { panic!("{gone:?}") };
+    assert_eq!((asked, first, last), (Cursor(500), Cursor(1), Cursor(1_001)));
+}
