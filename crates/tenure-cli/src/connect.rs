@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tenure::Client;
+use tenure::{Client, Holder};
 
 use crate::failure::Failure;
 use crate::refused;
@@ -18,8 +18,9 @@ pub(crate) struct Connect {
     #[arg(long, global = true, env = "TENURE_URL", default_value = tenure::DEFAULT_URL, value_name = "URL")]
     url: String,
 
-    /// In whose name to act [default: you@host, for 'run' you@host:pid; with an API key, the only name it may act under]
-    #[arg(long, global = true, env = "TENURE_HOLDER", value_name = "NAME")]
+    /// In whose name to act [default: you@host, for 'run' you@host:pid; with an API key, the only name it may act under,
+    /// or an administrator's own]
+    #[arg(long, global = true, env = "TENURE_HOLDER", value_name = "NAME", value_parser = holder)]
     holder: Option<String>,
 
     /// A file with certificates (PEM) to trust beside those of the machine
@@ -35,7 +36,7 @@ impl Connect {
         // A key says which names it may use, and the server knows the name if there is only one.
         let default_holder = key.is_none().then_some(default_holder);
         let mut builder = Client::builder().url(&self.url).patience(patience);
-        if let Some(holder) = self.holder.clone().filter(|name| !name.is_empty()).or(default_holder) {
+        if let Some(holder) = self.holder.clone().or(default_holder) {
             builder = builder.holder(holder);
         }
         if let Some(key) = key {
@@ -48,6 +49,11 @@ impl Connect {
         }
         builder.build().map_err(|error| refused::explain(&error))
     }
+}
+
+/// A name that the server would refuse is refused here. An empty one is a mistake of a script, not a wish for another name.
+fn holder(text: &str) -> Result<String, String> {
+    Holder::parse(text).map(|holder| holder.to_string()).map_err(|why| why.to_string())
 }
 
 /// `user@host`: the same for every command of this user, so that one command can renew what another acquired.

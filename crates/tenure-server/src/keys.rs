@@ -13,7 +13,6 @@ use rand::rngs::OsRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tenure_core::Holder;
-use tenure_core::limits::HOLDER_BYTES_MAX;
 
 const PREFIX: &str = "tnr";
 const ID_BYTES: usize = 6;
@@ -49,7 +48,7 @@ impl Role {
 pub struct Key {
     /// Finds it; not a secret.
     pub id: String,
-    /// What people call it.
+    /// What people call it; for an administrator also a name to act as.
     pub name: String,
     /// What it allows.
     pub role: Role,
@@ -70,18 +69,26 @@ impl fmt::Debug for Key {
 impl Key {
     /// Whether its bearer may act under this name.
     pub fn may_act_as(&self, holder: &Holder) -> bool {
-        self.holders.iter().any(|pattern| match pattern.strip_suffix('*') {
+        let is_listed = self.holders.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => holder.as_str().starts_with(beginning),
             None => pattern == holder.as_str(),
-        })
+        });
+        is_listed || self.own_name().is_some_and(|own| own == *holder)
     }
 
-    /// The name of its bearer, if there is only one it may have.
-    pub fn only_holder(&self) -> Option<Holder> {
+    /// The name of its bearer where none is said: the only one that is listed, or an administrator's own.
+    pub fn default_holder(&self) -> Option<Holder> {
         match self.holders.as_slice() {
-            [name] if !name.ends_with('*') => Holder::parse(name).ok(),
-            _ => None,
+            [name, same @ ..] if !name.ends_with('*') && same.iter().all(|other| other == name) => {
+                Holder::parse(name).ok()
+            }
+            _ => self.own_name(),
         }
+    }
+
+    /// An administrator signs what it does with the key's name, so it may hold leases under it too.
+    fn own_name(&self) -> Option<Holder> {
+        if self.role == Role::Admin { Holder::parse(&self.name).ok() } else { None }
     }
 }
 
@@ -103,7 +110,7 @@ pub enum KeysError {
     #[error("the keys file holds no key: make one with `tenure key new`")]
     Empty,
     /// An entry is not usable.
-    #[error("key {name}: {why}")]
+    #[error("key {name:?}: {why}")]
     BadKey {
         /// Its name.
         name: String,
@@ -145,7 +152,7 @@ pub fn parse(text: &str) -> Result<Keys, KeysError> {
         let bad = |why| KeysError::BadKey { name: key.name.clone(), why };
         let hash =
             key.hash.strip_prefix(HASH_PREFIX).and_then(from_hex).ok_or_else(|| bad("its hash is not a sha256"))?;
-        check_holders(&key).map_err(bad)?;
+        check_names(&key).map_err(bad)?;
         if let Some((other, _)) = keys.insert(key.id.clone(), (key, hash)) {
             return Err(KeysError::BadKey { name: other.name, why: "another key has the same id" });
         }
@@ -162,7 +169,7 @@ pub fn generate(name: &str, role: Role, holders: Vec<String>) -> Result<(String,
     let clear = format!("{PREFIX}_{id}_{}", to_hex(secret));
     let hash = format!("{HASH_PREFIX}{}", to_hex(&Sha256::digest(&clear)));
     let key = Key { id, name: name.to_owned(), role, holders, hash };
-    check_holders(&key).map_err(|why| KeysError::BadKey { name: name.to_owned(), why })?;
+    check_names(&key).map_err(|why| KeysError::BadKey { name: name.to_owned(), why })?;
     let entry = toml::to_string(&FileOfOne { key: [&key] }).map_err(|error| KeysError::Format(error.to_string()))?;
     Ok((clear, entry))
 }
@@ -177,16 +184,23 @@ impl Keys {
     }
 }
 
-fn check_holders(key: &Key) -> Result<(), &'static str> {
+fn check_names(key: &Key) -> Result<(), &'static str> {
+    if Holder::parse(&key.name).is_err() {
+        return Err("a key's name has 1 to 256 bytes, no control characters and no blanks at its ends");
+    }
     if key.role == Role::Agent && key.holders.is_empty() {
         return Err("an agent's key names the holders it may act as");
     }
-    let fits = |name: &String| {
-        let name = name.strip_suffix('*').unwrap_or(name);
-        name.len() <= HOLDER_BYTES_MAX
-            && (name.is_empty() || Holder::parse(name).is_ok_and(|holder| holder.as_str() == name))
-    };
-    if key.holders.iter().all(fits) { Ok(()) } else { Err("one of its holders cannot be a holder's name") }
+    for pattern in &key.holders {
+        let name = pattern.strip_suffix('*').unwrap_or(pattern);
+        if name.contains('*') {
+            return Err("one of its holders has a * that is not its end: a * stands for how a name goes on");
+        }
+        if pattern != "*" && Holder::parse(name).map_or(true, |holder| holder.as_str() != name) {
+            return Err("one of its holders cannot be a holder's name");
+        }
+    }
+    Ok(())
 }
 
 /// Takes the same time wherever the two differ.
@@ -239,11 +253,63 @@ mod tests {
         let (_, entry) = generate("k", Role::Agent, vec!["ci-*".to_owned(), "solo".to_owned()]).expect("a key");
         let keys = parse(&entry).expect("a file");
         let (key, _) = keys.0.values().next().expect("one");
+        assert_eq!(key.default_holder(), None, "it has several");
         for (name, may) in
             [("ci-1", true), ("ci-", true), ("solo", true), ("solo2", false), ("c", false), ("CI-1", false)]
         {
             assert_eq!(key.may_act_as(&holder(name)), may, "{name}");
         }
+    }
+
+    #[test]
+    fn an_administrator_acts_under_the_name_of_its_key_too() {
+        for (holders, default) in [
+            (&[][..], "boss"),
+            (&["ada"], "ada"),
+            (&["ada", "ada"], "ada"),
+            (&["a*"], "boss"),
+            (&["ada", "bob"], "boss"),
+        ] {
+            let holders = holders.iter().map(|name| (*name).to_owned()).collect();
+            let (clear, entry) = generate("boss", Role::Admin, holders).expect("a key");
+            let keys = parse(&entry).expect("a file");
+            let key = keys.find(&clear).expect("the key");
+            assert!(key.may_act_as(&holder("boss")) && !key.may_act_as(&holder("boss-1")), "{entry}");
+            assert_eq!(key.default_holder(), Some(holder(default)), "{entry}");
+        }
+        let (clear, entry) = generate("eyes", Role::Observer, Vec::new()).expect("a key");
+        let keys = parse(&entry).expect("a file");
+        let eyes = keys.find(&clear).expect("the key");
+        assert!(!eyes.may_act_as(&holder("eyes")) && eyes.default_holder().is_none(), "only administrators do");
+    }
+
+    #[test]
+    fn names_that_mean_nothing_are_refused_also_in_a_file_made_by_hand() {
+        let (_, entry) = generate("k", Role::Agent, vec!["ci-*".to_owned()]).expect("a key");
+        for (pattern, why) in [
+            ("a*b", "a * that is not its end"),
+            ("*a", "a * that is not its end"),
+            ("a**", "a * that is not its end"),
+            ("**", "a * that is not its end"),
+            ("", "cannot be a holder's name"),
+            (" a", "cannot be a holder's name"),
+            ("a *", "cannot be a holder's name"),
+        ] {
+            let made = generate("k", Role::Agent, vec![pattern.to_owned()]).map(drop);
+            for refused in [made, parse(&entry.replace("ci-*", pattern)).map(drop)] {
+                let text = refused.expect_err(pattern).to_string();
+                assert!(text.contains(why), "{pattern}: {text}");
+            }
+        }
+        for name in ["", " ", "a ", "a\tb"] {
+            let made = generate(name, Role::Observer, Vec::new()).map(drop);
+            let by_hand = entry.replace("name = \"k\"", &format!("name = {name:?}"));
+            for refused in [made, parse(&by_hand).map(drop)] {
+                let text = refused.expect_err(name).to_string();
+                assert!(text.contains("a key's name has 1 to 256 bytes"), "{name:?}: {text}");
+            }
+        }
+        assert!(generate("k", Role::Agent, vec!["*".to_owned()]).is_ok(), "every name");
     }
 
     #[test]

@@ -46,12 +46,10 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
 }
 
 fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
-    if !dir.is_dir() {
-        return Err(Failure::new(
-            Exit::NOT_FOUND,
-            "not_found",
-            format!("there is no data directory {}", dir.display()),
-        ));
+    // To open a store makes one where there is none, and a copy of that looks like a backup.
+    if !["tables.db", "journal.db"].iter().any(|name| dir.join(name).exists()) {
+        let message = format!("there is no data directory with a store at {}", dir.display());
+        return Err(Failure::new(Exit::NOT_FOUND, "not_found", message));
     }
     let store = Sqlite::open(dir, Options::default()).map_err(|error| offline::explain(&error))?;
     store.reader().backup(file).map_err(|error| offline::explain(&error))

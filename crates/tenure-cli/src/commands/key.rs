@@ -32,7 +32,7 @@ struct NewArgs {
     /// What it allows
     #[arg(long, value_enum, default_value_t = RoleName::Agent)]
     role: RoleName,
-    /// A name it may act as, or a beginning followed by *; may be repeated [default for an agent: its name]
+    /// A name it may act as, or a beginning followed by *; may be repeated [default for agents and administrators: the key's name]
     #[arg(long = "holder", value_name = "NAME")]
     holders: Vec<String>,
     /// The keys file to append to; made if it is not there. Without it the entry is printed

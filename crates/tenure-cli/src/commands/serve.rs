@@ -164,15 +164,19 @@ fn store_dir(url: &str) -> Result<PathBuf, String> {
 
 /// `30d`, `10GB` or `30d,10GB`.
 fn retain(text: &str) -> Result<Retain, String> {
-    let mut retain = Retain::default();
+    let (mut age_ms, mut size) = (None, None);
     for part in text.split(',') {
-        match (bytes(part), span::parse(part)) {
-            (Some(bytes), _) => retain.bytes = bytes,
-            (None, Ok(age)) => retain.age_ms = in_ms(age),
+        let earlier = match (bytes(part), span::parse(part)) {
+            (Some(bytes), _) => size.replace(bytes),
+            (None, Ok(age)) => age_ms.replace(in_ms(age)),
             (None, Err(_)) => return Err(format!("{part:?} is neither an age such as 30d nor a size such as 10GB")),
+        };
+        if earlier.is_some() {
+            return Err("it has two ages or two sizes: give one of each".to_owned());
         }
     }
-    Ok(retain)
+    let default = Retain::default();
+    Ok(Retain { age_ms: age_ms.unwrap_or(default.age_ms), bytes: size.unwrap_or(default.bytes) })
 }
 
 /// Longer would only hide workers that are gone.
@@ -215,6 +219,9 @@ mod tests {
         }
         for text in ["", "30", "10G", "30d;10GB", "-1GB", "1.5GB", "99999999999999999999TB", "99999999TB"] {
             assert!(retain(text).is_err(), "{text}");
+        }
+        for text in ["1d,2d", "1d,1d", "1GB,2GB", "1d,1GB,2d"] {
+            assert!(retain(text).is_err_and(|why| why.contains("two ages or two sizes")), "{text}");
         }
     }
 

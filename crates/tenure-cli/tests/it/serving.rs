@@ -34,6 +34,10 @@ fn a_second_server_on_the_same_data_is_told_so() {
 fn data_that_is_not_there_or_not_tenures_is_said_to_be_so() {
     let rig = Rig::new();
     rig.run(&["check", "nowhere"]).expect(3);
+    std::fs::create_dir(rig.home().join("empty")).unwrap();
+    let empty = rig.run(&["check", "empty"]).expect(3);
+    assert!(empty.stderr.contains("could not find a store in empty"), "{empty:?}");
+    assert_eq!(std::fs::read_dir(rig.home().join("empty")).unwrap().count(), 0, "the check leaves nothing behind");
     std::fs::write(rig.home().join("file"), "this is no database, and long enough to be looked at as one").unwrap();
     let garbage = rig.run(&["check", "file", "--json"]).expect(1);
     assert_eq!(garbage.envelope()["ok"], false);
@@ -68,6 +72,8 @@ fn other_machines_come_in_with_keys_only() {
     let id = lease["id"].as_str().unwrap();
     with(&agent["key"], &["lease", "revoke", id, "--reason", "x"]).expect(77);
     with(&admin["key"], &["lease", "revoke", id, "--reason", "x"]).expect(0);
+    let own = with(&admin["key"], &["lease", "acquire", "x:boss", "--json"]).expect(0).data();
+    assert_eq!(own["holder"], "boss", "an administrator's own name");
     with(&agent["key"], &["run", "--resource", "x:a", "--", "true"]).expect(0);
     with(&several["key"], &["lease", "acquire", "x:c", "--holder", "ci-7"]).expect(0);
     let nameless = with(&several["key"], &["lease", "acquire", "x:d"]).expect(2);
@@ -94,6 +100,10 @@ fn a_backup_of_a_running_server_is_sound_and_restores() {
     assert!(!rig.home().join("late.db").exists(), "{nobody:?}");
     rig.run(&["backup", "offline.db", "--data", "tenure-data"]).expect(0);
     rig.run(&["backup", "nothing.db", "--data", "nowhere"]).expect(3);
+    std::fs::create_dir(rig.home().join("empty")).unwrap();
+    rig.run(&["backup", "nothing.db", "--data", "empty"]).expect(3);
+    let made = [rig.home().join("nothing.db").exists(), rig.home().join("empty/tables.db").exists()];
+    assert_eq!(made, [false, false], "a backup of nothing would be one to rely on");
 
     for (file, data) in [("copy.db", "restored-1"), ("offline.db", "restored-2")] {
         rig.run(&["check", file]).expect(0);
@@ -112,6 +122,11 @@ fn a_key_is_shown_once_and_refused_when_it_would_not_protect() {
     let made = rig.run(&["key", "new", "ci", "--holder", "ci-*"]).expect(0);
     assert!(made.stdout.contains("  Key: tnr_") && made.stdout.contains("[[key]]"), "{made:?}");
     rig.run(&["key", "new", "ci", "--holder", "a\nb"]).expect(2);
+    let between = rig.run(&["key", "new", "ci", "--holder", "a*b", "--keys", "none.toml"]).expect(2);
+    assert!(between.stderr.contains("a * that is not its end"), "{between:?}");
+    let unnamed = rig.run(&["key", "new", "", "--role", "admin", "--keys", "none.toml"]).expect(2);
+    assert!(unnamed.stderr.contains("a key's name has 1 to 256 bytes"), "{unnamed:?}");
+    assert!(!rig.home().join("none.toml").exists());
     rig.run(&["key", "new", "ci", "--keys", "no/such/dir/keys.toml"]).expect(1);
     std::fs::write(rig.home().join("empty"), "").unwrap();
     rig.run(&["serve", "--listen", "127.0.0.1:0", "--keys", "empty"]).expect(2);

@@ -51,6 +51,9 @@ fn wrong_usage_exits_with_2_and_is_an_envelope_with_json() {
         &["help", "no-such-topic"],
         &["serve", "--retain", "forever"],
         &["serve", "--listen", "localhost"],
+        &["lease", "ls", "--holder", ""],
+        &["lease", "ls", "--holder", " a"],
+        &["run", "--holder=", "--resource", "x:a", "--", "true"],
         &["serve", "--tls-cert", "x.pem"],
         &["lease", "ls", "--url", "localhost:1"],
     ] {
@@ -61,6 +64,14 @@ fn wrong_usage_exits_with_2_and_is_an_envelope_with_json() {
         assert_eq!(json.envelope()["error"]["code"], "invalid_args", "{words:?}: {json:?}");
         assert!(json.stderr.is_empty(), "{json:?}");
     }
+}
+
+#[test]
+fn an_empty_holder_in_the_environment_is_refused_and_not_replaced() {
+    let rig = Rig::new();
+    let done = rig.tenure(&["lease", "ls"]).env("TENURE_HOLDER", "").output().unwrap();
+    let done = crate::rig::Done::from(done).expect(2);
+    assert!(done.stderr.contains("--holder") && done.stderr.contains("a holder has 1 to 256 bytes"), "{done:?}");
 }
 
 #[test]

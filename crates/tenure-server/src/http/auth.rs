@@ -74,8 +74,8 @@ impl Caller {
                 format!("the body says {named}, the header {} {header}", self.header),
             ));
         }
-        let only = || self.key.as_ref().and_then(Key::only_holder);
-        let Some(holder) = named.or_else(|| self.holder.clone()).or_else(only) else {
+        let default = || self.key.as_ref().and_then(Key::default_holder);
+        let Some(holder) = named.or_else(|| self.holder.clone()).or_else(default) else {
             return Err(Problem::field(
                 self.header,
                 format!("the request names no holder: say who acts in the header {}", self.header),
@@ -125,9 +125,9 @@ impl Caller {
         self.key.as_ref().is_some_and(|key| key.role == Role::Admin)
     }
 
-    /// The name in the header, or the only one of the key.
+    /// The name in the header, or the one that the key stands for.
     fn name(&self) -> Option<Holder> {
-        self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::only_holder))
+        self.holder.clone().or_else(|| self.key.as_ref().and_then(Key::default_holder))
     }
 
     /// Who changes something under no name of its own.
@@ -151,8 +151,7 @@ impl Caller {
         match (&self.holder, &self.key) {
             (None, None) => parse_holder(self.header, NAMELESS),
             (None, Some(key)) => parse_holder(self.header, &key.name),
-            (Some(holder), Some(key)) if holder.as_str() != key.name => self.allowed(holder.clone()),
-            (Some(holder), _) => Ok(holder.clone()),
+            (Some(holder), _) => self.allowed(holder.clone()),
         }
     }
 

@@ -1,16 +1,22 @@
 //! Owns the body of a request: its type, its size, the time it may take, and JSON errors that name the field.
 
+use std::time::Duration;
+
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 
 use super::App;
 use super::error::{Code, Problem};
 
-/// How much of a body that is too large is still read and thrown away, so that its sender is there to hear the refusal.
-const DISCARDED_BYTES_MAX: usize = 1_024 * 1_024;
+/// How much of a body that is too large is still read and thrown away …
+const DISCARDED_BYTES_MAX: usize = 16 * 1_024 * 1_024;
+/// … and for how long.
+const DISCARDED_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A body, complete.
 pub(crate) struct Payload(Bytes);
@@ -80,9 +86,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-pub(crate) async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
-    use http_body::Body;
-    if body.size_hint().lower() > (max + DISCARDED_BYTES_MAX) as u64 {
+pub(crate) async fn read(mut body: Body, max: usize) -> Result<Bytes, Problem> {
+    if body.size_hint().lower() > max as u64 {
+        discard(body);
         return Err(too_large(max));
     }
     let mut first = Bytes::new();
@@ -92,11 +98,9 @@ pub(crate) async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes
         let frame = frame.map_err(|_| Problem::new(Code::BadRequest, "the body ended before it was complete"))?;
         let Ok(data) = frame.into_data() else { continue };
         size += data.len();
-        if size > max + DISCARDED_BYTES_MAX {
-            break;
-        }
         if size > max {
-            continue;
+            discard(body);
+            return Err(too_large(max));
         }
         // Nearly every body comes in one piece and is used as it is.
         if first.is_empty() {
@@ -105,10 +109,20 @@ pub(crate) async fn read(mut body: axum::body::Body, max: usize) -> Result<Bytes
             rest.extend_from_slice(&data);
         }
     }
-    if size > max {
-        return Err(too_large(max));
-    }
     if rest.is_empty() { Ok(first) } else { Ok([first, rest.freeze()].concat().into()) }
+}
+
+/// Reads on while the refusal is under way. Many clients send all of a request before they read, and a connection that is closed
+/// with something unread is reset: they would never hear why.
+fn discard(mut body: Body) {
+    let read = async move {
+        let mut left = DISCARDED_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(less) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { break };
+            left = less;
+        }
+    };
+    tokio::spawn(tokio::time::timeout(DISCARDED_TIME_MAX, read));
 }
 
 fn too_large(max: usize) -> Problem {

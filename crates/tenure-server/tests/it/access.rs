@@ -127,6 +127,15 @@ async fn an_administrator_signs_with_a_name_of_its_key() {
         let revoked = server.send(with(key, request)).await;
         assert_eq!((revoked.status, &revoked.json()["ended_by"]), (200, &json!(signed)));
     }
+    // What it signs with is also what it may hold under.
+    let nameless = |n: u32| Request::new("POST", "/v1/leases").json(&json!({ "resource": format!("own:{n}") }));
+    for (n, key, name) in [(1, &root, "root"), (2, &boss, "boss")] {
+        let lease = server.send(with(key, nameless(n))).await;
+        assert_eq!((lease.status, &lease.json()["holder"]), (201, &json!(name)));
+        let release = Request::new("DELETE", &path(&lease.json(), "")).holder(name);
+        assert_eq!(server.send(with(key, release)).await.status, 200);
+        server.send(with(key, take("somebody", "own:3"))).await.problem(403, "forbidden");
+    }
     let backup = server.send(with(&root, Request::new("GET", "/v1/backup").holder("anybody"))).await;
     assert_ne!(backup.status, 403, "a copy is signed by nobody");
 }

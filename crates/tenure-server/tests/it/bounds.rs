@@ -24,7 +24,7 @@ async fn read_all(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_and_its_sender_hears_it() {
     let server = Server::start().await;
-    for size in [BODY_BYTES_MAX + 1, BODY_BYTES_MAX + 500_000] {
+    for size in [BODY_BYTES_MAX + 1, BODY_BYTES_MAX + 500_000, 4_000_000] {
         let request =
             Request::new("POST", "/v1/ping").header("content-type", "application/json").body(vec![b' '; size]);
         assert_eq!(server.send(request).await.problem(413, "payload_too_large")["max_bytes"], BODY_BYTES_MAX);
@@ -32,14 +32,26 @@ async fn a_body_that_is_too_large_is_refused_and_its_sender_hears_it() {
     let chunked = Request::new("POST", "/v1/ping")
         .header("content-type", "application/json")
         .header("transfer-encoding", "chunked");
-    let mut bytes = chunked.bytes();
-    bytes.extend_from_slice(
-        format!("{:x}\r\n{}\r\n0\r\n\r\n", BODY_BYTES_MAX + 1, " ".repeat(BODY_BYTES_MAX + 1)).as_bytes(),
-    );
-    crate::harness::exchange(server.address, &bytes).await.problem(413, "payload_too_large");
+    for size in [BODY_BYTES_MAX + 1, 4_000_000] {
+        let mut bytes = chunked.bytes();
+        bytes.extend_from_slice(format!("{size:x}\r\n{}\r\n0\r\n\r\n", " ".repeat(size)).as_bytes());
+        crate::harness::exchange(server.address, &bytes).await.problem(413, "payload_too_large");
+    }
     let fits = format!("{}{{}}", " ".repeat(BODY_BYTES_MAX - 2));
     let request = Request::new("POST", "/v1/ping").header("content-type", "application/json").body(fits);
     assert_eq!(server.send(request).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_without_an_end_is_cut() {
+    let server = Server::start().await;
+    let head = Request::new("POST", "/v1/ping").header("transfer-encoding", "chunked").bytes();
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&head).await.unwrap();
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let sent = async { while stream.write_all(chunk.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, sent).await.expect("the server closes the connection");
+    assert_eq!(server.get("/healthz").await.status, 200);
 }
 
 #[tokio::test]

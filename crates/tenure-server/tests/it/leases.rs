@@ -123,6 +123,22 @@ async fn many_leases_are_renewed_in_one_request() {
     assert_eq!(results[0]["expires_at"], "2026-11-15T12:00:10.000Z");
     assert_eq!((&results[1]["reason"], &results[1]["current"]["holder"]), (&json!("released"), &json!("c")));
     assert_eq!(results[2]["holder"], "b");
+    // One that cannot be an id says nothing about the others, and each answer stands where it was asked for.
+    let odd = ["", "nonsense", "lease-01-1", "LEASE-1-1", "lease-1-99999999999", "\u{0}é\"", "lease-1-1 "];
+    let mut asked = vec![alive["id"].clone()];
+    asked.extend(odd.map(Value::from));
+    asked.extend([alive["id"].clone(), others["id"].clone()]);
+    let renew = |ids: Value| Request::new("POST", "/v1/leases/renew").holder("a").json(&json!({ "ids": ids }));
+    let answer = server.send(renew(json!(asked))).await.json();
+    let results = answer["results"].as_array().expect("results");
+    let expected = ["renewed"].into_iter().chain(odd.map(|_| "unknown")).chain(["renewed", "not_holder"]);
+    assert!(results.iter().map(|result| &result["outcome"]).eq(expected), "{answer}");
+    assert!(results.iter().map(|result| &result["id"]).eq(&asked), "{answer}");
+    let answer = server.send(renew(json!(["nonsense"]))).await.json();
+    assert_eq!(answer["results"], json!([{ "id": "nonsense", "outcome": "unknown" }]));
+    for wrong in [json!([alive["id"], 7]), json!([null]), json!([["x"]]), json!("x"), json!([])] {
+        server.send(renew(wrong)).await.problem(400, "bad_request");
+    }
     let later = json!({ "ids": ["lease-2000000-1"] });
     let answer = server.send(Request::new("POST", "/v1/leases/renew").holder("a").json(&later)).await.json();
     assert_eq!(answer["results"][0]["outcome"], "unknown");

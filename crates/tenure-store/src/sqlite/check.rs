@@ -1,20 +1,23 @@
 //! Owns the check of a store at rest: are the files whole, do they agree, and does the history make sense?
 //!
-//! Reads everything once and holds the tokens of the live leases in memory, nothing else that grows.
+//! Reads everything once and holds the tokens of the live leases in memory, nothing else that grows. Changes nothing: what is
+//! damaged is evidence, and who checks may not even have the right to write.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::OptionalExtension;
+use tempfile::TempDir;
 use tenure_core::change::{Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
 
 use super::codec::decode_event;
 use super::db::Db;
-use super::dir::DataDir;
+use super::dir::{DataDir, wal_of};
 use super::journal::Journal;
 use super::logged::{Edit, Logged, Value};
 use super::tables::{self, SCHEMA};
@@ -60,19 +63,12 @@ impl CheckReport {
     }
 }
 
-/// Checks a data directory that no server uses, or a backup file. An error means that the check could not be made; what
-/// is wrong with the files is in the report.
+/// Checks a data directory that no server uses, or a backup file, and changes neither. An error means that the check could not be
+/// made; what is wrong with the files is in the report.
 pub fn check(path: &Path) -> Result<CheckReport, Error> {
+    std::fs::metadata(path).map_err(|why| Error::io("open", path, why))?;
     let mut report = CheckReport::default();
-    let checked = if path.is_file() {
-        check_files(&mut report, path, None)
-    } else {
-        std::fs::metadata(path).map_err(|why| Error::io("open", path, why))?;
-        let dir = DataDir::lock(path)?;
-        // Not made here if it is not there: then the directory may be one that a backup was put into.
-        let journal = dir.journal();
-        check_files(&mut report, &dir.tables(), journal.exists().then_some(journal.as_path()))
-    };
+    let checked = if path.is_file() { check_file(&mut report, path) } else { check_dir(&mut report, path) };
     match checked {
         Err(why @ (Error::Corrupt { .. } | Error::OutOfStep { .. } | Error::Newer { .. })) => report.problem(why),
         other => other?,
@@ -80,37 +76,114 @@ pub fn check(path: &Path) -> Result<CheckReport, Error> {
     Ok(report)
 }
 
-fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Path>) -> Result<(), Error> {
+fn check_dir(report: &mut CheckReport, path: &Path) -> Result<(), Error> {
+    let dir = DataDir::at_rest(path)?;
+    // Without a journal it may be one that a backup was put into.
+    let (tables, journal) = (dir.tables(), dir.journal());
+    match (tables.exists(), journal.exists()) {
+        (false, false) => {
+            let why = io::Error::new(io::ErrorKind::NotFound, "neither tables.db nor journal.db is there");
+            Err(Error::io("find a store in", path, why))
+        }
+        (_, false) => check_files(report, &tables, None),
+        (_, true) => check_files(report, &tables, Some(&Copy::of(&journal)?)),
+    }
+}
+
+fn check_file(report: &mut CheckReport, path: &Path) -> Result<(), Error> {
+    // A server may have the tables of its directory; a backup is nobody's.
+    let _dir = path.parent().filter(|dir| dir.join("tables.db") == path).map(DataDir::at_rest).transpose()?;
+    check_files(report, path, None)
+}
+
+/// A copy of a journal, which is written to as soon as it is opened. It is small: what the tables have is trimmed.
+struct Copy<'a> {
+    journal: Journal,
+    original: &'a Path,
+    /// Last, so that it is removed when the journal is closed.
+    dir: TempDir,
+}
+
+impl Copy<'_> {
+    fn of(original: &Path) -> Result<Copy<'_>, Error> {
+        let fail = |why| Error::io("copy the journal into", std::env::temp_dir(), why);
+        let dir = tempfile::tempdir().map_err(fail)?;
+        let path = dir.path().join("journal.db");
+        std::fs::copy(original, &path).map_err(fail)?;
+        if wal_of(original).exists() {
+            std::fs::copy(wal_of(original), wal_of(&path)).map_err(fail)?;
+        }
+        let journal = Journal::open(&path).map_err(|why| in_name_of(original, &path, why))?;
+        Ok(Copy { journal, original, dir })
+    }
+
+    /// Asks the journal; what it complains about is the original.
+    fn ask<T>(&self, ask: impl FnOnce(&Journal) -> Result<T, Error>) -> Result<T, Error> {
+        ask(&self.journal).map_err(|why| in_name_of(self.original, &self.dir.path().join("journal.db"), why))
+    }
+}
+
+fn in_name_of(original: &Path, copy: &Path, mut why: Error) -> Error {
+    match &mut why {
+        Error::Corrupt { path, .. } | Error::Newer { path, .. } | Error::Database { path, .. } if path == copy => {
+            *path = original.into();
+        }
+        _ => {}
+    }
+    why
+}
+
+fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Copy<'_>>) -> Result<(), Error> {
     std::fs::metadata(tables).map_err(|why| Error::io("open", tables, why))?;
-    let tables = Db::create(tables)?;
-    tables.migrate(SCHEMA)?;
-    check_integrity(report, &tables)?;
-    let journal = journal.map(Journal::open).transpose()?;
+    let mut tables = Db::at_rest(tables)?;
+    let form = form_of(&tables)?;
+    match (tables.version()?, journal) {
+        (0, None) => return Err(Error::Corrupt { path: tables.path, detail: "it is empty".to_owned() }),
+        // What a first start that was cut short leaves; the next one goes on from there.
+        (0, Some(_)) => tables = form_of(&tables)?,
+        _ => {}
+    }
+    check_integrity(report, &tables, &tables.path)?;
     let folded = tables::head(&tables)?;
     report.head = folded;
-    if let Some(journal) = &journal {
-        journal.with(|db| check_integrity(report, db))?;
+    if let Some(copy) = journal {
+        copy.ask(|journal| journal.with(|db| check_integrity(report, db, copy.original)))?;
     }
-    let extent = journal.as_ref().map(Journal::extent).transpose()?.flatten();
+    let extent = journal.map(|copy| copy.ask(Journal::extent)).transpose()?.flatten();
     report.head = check_step(extent, &tables)?.1;
     report.unfolded = report.head.seq - folded.seq;
-    let mut check = Check::new(report, &tables, folded)?;
+    let mut check = Check::new(report, &tables, form, folded)?;
     check.records()?;
     check.events()?;
-    if let Some(journal) = &journal {
-        check.journal(journal)?;
+    if let Some(copy) = journal {
+        copy.ask(|journal| check.journal(journal))?;
     }
     check.finish();
     Ok(())
 }
 
-fn check_integrity(report: &mut CheckReport, db: &Db) -> Result<(), Error> {
+/// An empty database of the same form, brought forward as the next start does: what is folded on trial goes there.
+fn form_of(tables: &Db) -> Result<Db, Error> {
+    let version = tables.version()?;
+    tables.check_version(version, SCHEMA.len())?;
+    let form = Db::in_memory(&tables.path)?;
+    let sql = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY rowid";
+    let mut statement = tables.connection.prepare(sql).map_err(tables.fail())?;
+    for sql in statement.query_map([], |row| row.get::<_, String>(0)).map_err(tables.fail())? {
+        form.execute_batch(&sql.map_err(tables.fail())?)?;
+    }
+    form.connection.pragma_update(None, "user_version", version as u32).map_err(tables.fail())?;
+    form.migrate(SCHEMA)?;
+    Ok(form)
+}
+
+fn check_integrity(report: &mut CheckReport, db: &Db, path: &Path) -> Result<(), Error> {
     let mut statement = db.connection.prepare("PRAGMA integrity_check(100)").map_err(db.fail())?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0)).map_err(db.fail())?;
     for line in lines {
         let line = line.map_err(db.fail())?;
         if line != "ok" {
-            report.problem(format_args!("{}: {line}", db.path.display()));
+            report.problem(format_args!("{}: {line}", path.display()));
         }
     }
     Ok(())
@@ -119,6 +192,7 @@ fn check_integrity(report: &mut CheckReport, db: &Db) -> Result<(), Error> {
 struct Check<'a> {
     report: &'a mut CheckReport,
     tables: &'a Db,
+    form: Db,
     folded: Head,
     auditor: Auditor,
     /// The leases with a record.
@@ -129,12 +203,13 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(report: &'a mut CheckReport, tables: &'a Db, folded: Head) -> Result<Check<'a>, Error> {
+    fn new(report: &'a mut CheckReport, tables: &'a Db, form: Db, folded: Head) -> Result<Check<'a>, Error> {
         let first = tables::first_event(tables)?.unwrap_or_else(|| folded.cursor.next());
         report.first_cursor = first;
         Ok(Check {
             report,
             tables,
+            form,
             folded,
             auditor: Auditor::starting_at(first),
             live: BTreeSet::new(),
@@ -210,7 +285,7 @@ impl<'a> Check<'a> {
     fn try_fold(&mut self, mut batches: Vec<Logged>) {
         batches.retain(|logged| logged.head.seq > self.folded.seq);
         let chunk: Vec<Arc<Logged>> = batches.into_iter().map(Arc::new).collect();
-        if let (Some(first), Err(why)) = (chunk.first(), tables::try_fold(self.tables, &chunk, self.folded)) {
+        if let (Some(first), Err(why)) = (chunk.first(), tables::try_fold(&self.form, &chunk, self.folded)) {
             self.report.problem(format_args!("what follows batch {} cannot be folded: {why}", first.head.seq - 1));
         }
     }

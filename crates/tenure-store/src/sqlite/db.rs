@@ -5,12 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::dir::wal_of;
 use crate::Error;
 
 /// A reader of the tables meets a lock only while another one recovers the log after a crash.
 const BUSY: Duration = Duration::from_secs(10);
+
+/// SQLite's way to files without locks, which need the right to write.
+const WITHOUT_LOCKS: &str = if cfg!(windows) { "win32-none" } else { "unix-none" };
 
 /// A connection that knows its file, so that its errors can say where.
 #[derive(Debug)]
@@ -39,12 +44,39 @@ impl Db {
         Db::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
     }
 
+    /// Opens a file that nobody else uses, for reading, and changes nothing: its log stays as it is, and there are no new files
+    /// beside it.
+    pub(crate) fn at_rest(path: &Path) -> Result<Db, Error> {
+        let fail = |why| explain(path, why);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        if !wal_of(path).exists() || std::fs::metadata(path).is_ok_and(|found| found.len() == 0) {
+            // To be read, a missing log would be made otherwise, and that of an empty file removed.
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            let connection = Connection::open_with_flags(immutable(path), flags).map_err(fail)?;
+            return Ok(Db::of(connection, path));
+        }
+        let connection = Connection::open_with_flags_and_vfs(path, flags, WITHOUT_LOCKS).map_err(fail)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fail)?;
+        // The log's index is kept in memory so, and not in a file.
+        connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(fail)?;
+        Ok(Db::of(connection, path))
+    }
+
+    /// A new database in memory that complains in the name of a file.
+    pub(crate) fn in_memory(path: &Path) -> Result<Db, Error> {
+        Ok(Db::of(Connection::open_in_memory().map_err(|why| explain(path, why))?, path))
+    }
+
     fn open(path: &Path, flags: OpenFlags) -> Result<Db, Error> {
         let fail = |why| explain(path, why);
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(fail)?;
         connection.busy_timeout(BUSY).map_err(fail)?;
+        Ok(Db::of(connection, path))
+    }
+
+    fn of(connection: Connection, path: &Path) -> Db {
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(Db { connection, path: path.into() })
+        Db { connection, path: path.into() }
     }
 
     /// Puts an error of this database into words.
@@ -88,6 +120,15 @@ impl Db {
         let detail = format!("its schema is version {found}, this one knows up to {known}");
         Err(Error::Newer { path: self.path.clone(), detail })
     }
+}
+
+/// The address of a file that does not change, as SQLite wants to be told so.
+fn immutable(path: &Path) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.:".contains(&byte);
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    let path: String =
+        bytes.map(|byte| if is_plain(*byte) { char::from(*byte).into() } else { format!("%{byte:02X}") }).collect();
+    format!("file:{path}?immutable=1")
 }
 
 /// Sorts a database's refusal by what a person can do about it.

@@ -17,7 +17,8 @@ const LOCK: &str = "tenure.lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     dir: PathBuf,
-    lock: File,
+    /// Nothing in a directory that was never locked and that nothing is written to.
+    lock: Option<File>,
 }
 
 impl DataDir {
@@ -30,16 +31,21 @@ impl DataDir {
     /// Locks a directory that is there.
     pub(crate) fn lock(dir: &Path) -> Result<DataDir, Error> {
         let path = dir.join(LOCK);
-        let fail = |why| Error::io("open", &path, why);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse { dir: dir.into(), pid: read_pid(&mut file) }),
-            Err(TryLockError::Error(why)) => return Err(Error::io("lock", &path, why)),
-        }
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = locked(dir, &path, open.map_err(|why| Error::io("open", &path, why))?)?;
         write_pid(&mut file).map_err(|why| Error::io("write", &path, why))?;
-        Ok(DataDir { dir: dir.into(), lock: file })
+        Ok(DataDir { dir: dir.into(), lock: Some(file) })
+    }
+
+    /// Keeps others out of a directory that is there, and changes nothing in it.
+    pub(crate) fn at_rest(dir: &Path) -> Result<DataDir, Error> {
+        let path = dir.join(LOCK);
+        let lock = match File::open(&path) {
+            Ok(file) => Some(locked(dir, &path, file)?),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+            Err(why) => return Err(Error::io("open", &path, why)),
+        };
+        Ok(DataDir { dir: dir.into(), lock })
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
@@ -106,7 +112,15 @@ fn id_of(path: &Path) -> io::Result<FileId> {
 impl Drop for DataDir {
     /// Closing is not enough: a process that is being started elsewhere in this one shares the file until it runs.
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
+        let _ = self.lock.as_ref().map(File::unlock);
+    }
+}
+
+fn locked(dir: &Path, path: &Path, mut file: File) -> Result<File, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { dir: dir.into(), pid: read_pid(&mut file) }),
+        Err(TryLockError::Error(why)) => Err(Error::io("lock", path, why)),
     }
 }
 
@@ -124,7 +138,12 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 
 /// The bytes of a database and its write-ahead log.
 pub(crate) fn bytes_of(path: &Path) -> u64 {
+    [path, &wal_of(path)].iter().filter_map(|path| fs::metadata(path).ok()).map(|found| found.len()).sum()
+}
+
+/// The write-ahead log of a database.
+pub(crate) fn wal_of(path: &Path) -> PathBuf {
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");
-    [path, Path::new(&wal)].iter().filter_map(|path| fs::metadata(path).ok()).map(|found| found.len()).sum()
+    wal.into()
 }

@@ -1,5 +1,7 @@
 //! What only a store with files has: its lock, its errors, its folding, backup, check and retention.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -7,7 +9,7 @@ use tenure_core::change::{Change, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::id::FlowId;
 use tenure_core::{Epoch, Token};
-use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
+use tenure_store::{CheckReport, CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
 
 use super::common::{Pen, archived, at, commit, deep, event, fast_dir, lease, records, start};
 
@@ -61,7 +63,9 @@ fn a_second_process_is_told_who_has_the_directory() {
         text.contains(&std::process::id().to_string()) && text.contains(&dir.path().display().to_string()),
         "{text}"
     );
-    assert!(matches!(check(dir.path()), Err(Error::InUse { .. })), "a check needs it to be at rest");
+    for path in [dir.path(), &dir.path().join("tables.db")] {
+        assert!(matches!(check(path), Err(Error::InUse { .. })), "a check needs it to be at rest");
+    }
     drop(store);
     open(dir.path());
 }
@@ -543,14 +547,112 @@ fn the_check_reads_what_only_the_journal_has() {
     store.flush().expect("folds");
     fill(&mut store, &mut pen, 20..30);
     commit(&mut store, &pen.grant(&lease(99, "eve", &["path:src/21.rs"])));
-    for entry in fs::read_dir(dir.path()).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-    }
+    copy_files(dir.path(), copy.path());
     let report = check(copy.path()).expect("a report");
     assert_eq!((report.unfolded, report.head), (16, pen.head));
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
     assert!(report.problems[0].contains("eve got path:src/21.rs"), "{:?}", report.problems);
+}
+
+/// What a server leaves behind that is killed now.
+fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+fn contents(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// Checks, and finds every file in the directory as it was.
+fn check_untouched(path: &Path, dir: &Path) -> Result<CheckReport, Error> {
+    let before = contents(dir);
+    let checked = check(path);
+    let after = contents(dir);
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert!(before == after, "{}", path.display());
+    checked
+}
+
+#[test]
+fn the_check_changes_nothing_in_what_it_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    store.flush().expect("folds");
+    let flushed = tempfile::tempdir().unwrap();
+    copy_files(dir.path(), flushed.path());
+    fill(&mut store, &mut pen, 20..30);
+    // A name that means something in an address.
+    let parent = tempfile::tempdir().unwrap();
+    let killed = parent.path().join("100%41 ?a=b#c");
+    fs::create_dir(&killed).unwrap();
+    copy_files(dir.path(), &killed);
+    let backup = tempfile::tempdir().unwrap();
+    store.reader().backup(&backup.path().join("copy #1?")).expect("a backup");
+    drop(store);
+
+    for (name, dir, unfolded) in [("stopped", dir.path(), 0), ("killed", &killed, 15)] {
+        let report = check_untouched(dir, dir).expect("a report");
+        assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], unfolded, pen.head), "{name}");
+    }
+    assert_eq!(check_untouched(flushed.path(), flushed.path()).expect("a report").problems, [""; 0]);
+    fs::remove_file(flushed.path().join("tenure.lock")).unwrap();
+    assert_eq!(check_untouched(flushed.path(), flushed.path()).expect("a report").problems, [""; 0]);
+    assert!(check_untouched(&backup.path().join("copy #1?"), backup.path()).expect("a report").is_ok());
+    fs::write(backup.path().join("empty"), "").unwrap();
+    let empty = check_untouched(&backup.path().join("empty"), backup.path()).expect("a report");
+    assert!(empty.problems[0].contains("it is empty"), "{empty:?}");
+}
+
+#[test]
+fn the_check_reads_an_older_schema_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    store.flush().expect("folds");
+    fill(&mut store, &mut pen, 20..30);
+    let copy = tempfile::tempdir().unwrap();
+    copy_files(dir.path(), copy.path());
+    rusqlite::Connection::open(copy.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
+    let journal = rusqlite::Connection::open(copy.path().join("journal.db")).unwrap();
+    journal.execute_batch("DROP TABLE parts; PRAGMA user_version = 1").unwrap();
+    drop(journal);
+    let report = check_untouched(copy.path(), copy.path()).expect("a report");
+    assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], 15, pen.head));
+}
+
+#[test]
+fn a_directory_without_a_store_is_said_to_have_none_and_is_left_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let why = check_untouched(dir.path(), dir.path()).expect_err("nothing to check");
+    assert!(matches!(&why, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound), "{why:?}");
+    assert!(why.to_string().contains("could not find a store in"), "{why}");
+}
+
+#[test]
+fn what_a_first_start_that_was_cut_short_left_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    fs::write(dir.path().join("tables.db"), "").unwrap();
+    let report = check_untouched(dir.path(), dir.path()).expect("a report");
+    assert_eq!((report.problems.as_slice(), report.events), (&[][..], 0));
+    drop(open(dir.path()));
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_not_its_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let path = dir.path().join("journal.db");
+    fs::write(&path, "this is a diary, not a database. ".repeat(100)).unwrap();
+    let report = check_untouched(dir.path(), dir.path()).expect("a report");
+    assert!(report.problems[0].contains(&path.display().to_string()), "{:?}", report.problems);
 }
 
 #[test]

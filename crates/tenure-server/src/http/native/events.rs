@@ -204,7 +204,8 @@ fn gone(lagging: Lagging) -> Problem {
 
 fn wants_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepts.flat_map(|value| value.split(',')).any(|part| part.trim().starts_with("text/event-stream"))
+    let types = accepts.flat_map(|value| value.split(',')).filter_map(|part| part.split(';').next());
+    types.map(str::trim).any(|name| name.eq_ignore_ascii_case("text/event-stream"))
 }
 
 fn parse_kinds(text: &str) -> Result<Vec<EventKind>, Problem> {
@@ -227,6 +228,20 @@ mod tests {
     use crate::engine::Engine;
     use crate::engine::clock::SystemClock;
     use crate::http::Parts;
+
+    #[test]
+    fn a_stream_is_asked_for_by_its_type_in_any_case() {
+        for (accept, is_wanted) in [
+            ("text/event-stream", true),
+            ("Text/Event-Stream", true),
+            ("application/json, text/event-stream;q=0.9", true),
+            ("text/event-streams", false),
+            ("*/*", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(wants_stream(&headers), is_wanted, "{accept}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_finds_nothing_says_how_far_it_has_looked() {

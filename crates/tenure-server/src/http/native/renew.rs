@@ -79,17 +79,17 @@ pub(crate) async fn one(
 
 /// What became of each lease, in the order asked.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct RenewManyReply {
-    results: Vec<Outcome>,
+pub(crate) struct RenewManyReply<'a> {
+    results: Vec<Outcome<'a>>,
     #[schema(value_type = String, format = DateTime)]
     server_time: At,
 }
 
 /// What became of one lease.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Outcome {
-    #[schema(value_type = String)]
-    id: LeaseId,
+pub(crate) struct Outcome<'a> {
+    /// As it was asked for.
+    id: &'a str,
     /// `renewed`, `lost`, `not_holder` or `unknown`.
     outcome: &'static str,
     /// As in the answer to a single renewal, or as in its refusal.
@@ -111,17 +111,20 @@ enum More {
     request_body = RenewManyRequest,
     responses((status = 200, body = RenewManyReply), (status = "4XX", body = ProblemBody), (status = 503, body = ProblemBody)))]
 pub(crate) async fn many(State(app): State<App>, caller: Caller, payload: Payload) -> Result<Response, Problem> {
-    let tokens = payload.object::<RenewManyRequest<'_>>()?.tokens()?;
+    let request: RenewManyRequest<'_> = payload.object()?;
+    let leases = request.leases()?;
     let holder = caller.acting(None)?;
-    let renewed = app.engine().renew(Renew { tokens: tokens.clone(), holder, ttl: None }).await?;
-    let results = tokens.into_iter().zip(renewed).map(|(token, renewed)| outcome(token, renewed)).collect();
+    let tokens = leases.iter().filter_map(|(_, token)| *token).collect();
+    let mut renewed = app.engine().renew(Renew { tokens, holder, ttl: None }).await?.into_iter();
+    let mut of = |token: Option<Token>| Some((token?, renewed.next()?));
+    let results = leases.into_iter().map(|(id, token)| outcome(id, of(token))).collect();
     let body = RenewManyReply { results, server_time: At(app.engine().now()) };
     Ok(reply::json(StatusCode::OK, &body))
 }
 
-fn outcome(token: Token, renewed: Renewed) -> Outcome {
+fn outcome(id: &str, renewed: Option<(Token, Renewed)>) -> Outcome<'_> {
     let (outcome, more) = match renewed {
-        Renewed::Renewed { expires_at, ttl } => {
+        Some((token, Renewed::Renewed { expires_at, ttl })) => {
             let renewed = More::Renewed {
                 token,
                 status: "active",
@@ -131,14 +134,14 @@ fn outcome(token: Token, renewed: Renewed) -> Outcome {
             };
             ("renewed", renewed)
         }
-        Renewed::Lost(lost) => {
+        Some((_, Renewed::Lost(lost))) => {
             let fields = refusals::lost_fields(&lost).into_iter().map(|(name, value)| (name.to_owned(), value));
             ("lost", More::Other(fields.collect()))
         }
-        Renewed::NotHolder(holder) => ("not_holder", More::Other(named(&holder))),
-        Renewed::Unknown => ("unknown", More::Other(Map::new())),
+        Some((_, Renewed::NotHolder(holder))) => ("not_holder", More::Other(named(&holder))),
+        Some((_, Renewed::Unknown)) | None => ("unknown", More::Other(Map::new())),
     };
-    Outcome { id: token.into(), outcome, more }
+    Outcome { id, outcome, more }
 }
 
 fn named(holder: &Holder) -> Map<String, Value> {

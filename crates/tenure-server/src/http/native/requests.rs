@@ -110,9 +110,10 @@ pub(crate) struct RenewManyRequest<'a> {
 }
 
 impl RenewManyRequest<'_> {
-    pub(crate) fn tokens(&self) -> Result<Vec<Token>, Problem> {
+    /// Each id with its token. What is no lease id has none: such a lease was never granted, which says nothing about the others.
+    pub(crate) fn leases(&self) -> Result<Vec<(&str, Option<Token>)>, Problem> {
         check_count("ids", self.ids.len(), RENEWALS_PER_REQUEST_MAX)?;
-        self.ids.iter().map(|id| parse_lease("ids", id).map(LeaseId::token)).collect()
+        Ok(self.ids.iter().map(|id| (&**id, id.parse().ok().map(LeaseId::token))).collect())
     }
 }
 
