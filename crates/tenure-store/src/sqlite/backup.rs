@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use tenure_core::Epoch;
 
 use super::db::{Db, explain};
+use super::dir::sync_directory;
 use super::journal::Journal;
 use super::tables::{head, meta, set_meta};
 use crate::Error;
@@ -60,15 +61,6 @@ fn partial_name(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(".partial");
     name.into()
-}
-
-fn sync_directory(of: &Path) -> Result<(), Error> {
-    let directory = match of.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(|why| Error::io("write", directory, why))
 }
 
 /// Turns tables that came from a backup into a store of their own: gives them a journal that goes on from them. Says whether

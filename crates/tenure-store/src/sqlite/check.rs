@@ -10,14 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::OptionalExtension;
-use tempfile::TempDir;
 use tenure_core::change::{Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
 
 use super::codec::decode_event;
 use super::db::Db;
-use super::dir::{DataDir, wal_of};
+use super::dir::DataDir;
 use super::journal::Journal;
 use super::logged::{Edit, Logged, Value};
 use super::tables::{self, SCHEMA};
@@ -78,15 +77,20 @@ pub fn check(path: &Path) -> Result<CheckReport, Error> {
 
 fn check_dir(report: &mut CheckReport, path: &Path) -> Result<(), Error> {
     let dir = DataDir::at_rest(path)?;
-    // Without a journal it may be one that a backup was put into.
-    let (tables, journal) = (dir.tables(), dir.journal());
-    match (tables.exists(), journal.exists()) {
+    let (tables, before) = (dir.tables(), dir.journal_before());
+    if before.exists() {
+        let why = io::Error::other("an earlier version wrote it; start the server once, which brings it forward");
+        return Err(Error::io("check", before, why));
+    }
+    let journal = dir.journal();
+    match (tables.exists(), Journal::is_begun(&journal) || journal.iter().all(|book| book.exists())) {
         (false, false) => {
-            let why = io::Error::new(io::ErrorKind::NotFound, "neither tables.db nor journal.db is there");
+            let why = io::Error::new(io::ErrorKind::NotFound, "neither tables.db nor journal.1 is there");
             Err(Error::io("find a store in", path, why))
         }
+        // Without a journal it may be one that a backup was put into.
         (_, false) => check_files(report, &tables, None),
-        (_, true) => check_files(report, &tables, Some(&Copy::of(&journal)?)),
+        (_, true) => check_files(report, &tables, Some(&Journal::at_rest(&journal)?)),
     }
 }
 
@@ -96,44 +100,7 @@ fn check_file(report: &mut CheckReport, path: &Path) -> Result<(), Error> {
     check_files(report, path, None)
 }
 
-/// A copy of a journal, which is written to as soon as it is opened. It is small: what the tables have is trimmed.
-struct Copy<'a> {
-    journal: Journal,
-    original: &'a Path,
-    /// Last, so that it is removed when the journal is closed.
-    dir: TempDir,
-}
-
-impl Copy<'_> {
-    fn of(original: &Path) -> Result<Copy<'_>, Error> {
-        let fail = |why| Error::io("copy the journal into", std::env::temp_dir(), why);
-        let dir = tempfile::tempdir().map_err(fail)?;
-        let path = dir.path().join("journal.db");
-        std::fs::copy(original, &path).map_err(fail)?;
-        if wal_of(original).exists() {
-            std::fs::copy(wal_of(original), wal_of(&path)).map_err(fail)?;
-        }
-        let journal = Journal::open(&path).map_err(|why| in_name_of(original, &path, why))?;
-        Ok(Copy { journal, original, dir })
-    }
-
-    /// Asks the journal; what it complains about is the original.
-    fn ask<T>(&self, ask: impl FnOnce(&Journal) -> Result<T, Error>) -> Result<T, Error> {
-        ask(&self.journal).map_err(|why| in_name_of(self.original, &self.dir.path().join("journal.db"), why))
-    }
-}
-
-fn in_name_of(original: &Path, copy: &Path, mut why: Error) -> Error {
-    match &mut why {
-        Error::Corrupt { path, .. } | Error::Newer { path, .. } | Error::Database { path, .. } if path == copy => {
-            *path = original.into();
-        }
-        _ => {}
-    }
-    why
-}
-
-fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Copy<'_>>) -> Result<(), Error> {
+fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Journal>) -> Result<(), Error> {
     std::fs::metadata(tables).map_err(|why| Error::io("open", tables, why))?;
     let mut tables = Db::at_rest(tables)?;
     let form = form_of(&tables)?;
@@ -143,20 +110,17 @@ fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Copy<'_
         (0, Some(_)) => tables = form_of(&tables)?,
         _ => {}
     }
-    check_integrity(report, &tables, &tables.path)?;
+    check_integrity(report, &tables)?;
     let folded = tables::head(&tables)?;
     report.head = folded;
-    if let Some(copy) = journal {
-        copy.ask(|journal| journal.with(|db| check_integrity(report, db, copy.original)))?;
-    }
-    let extent = journal.map(|copy| copy.ask(Journal::extent)).transpose()?.flatten();
-    report.head = check_step(extent, &tables)?.1;
+    let extent = journal.map(Journal::extent).transpose()?.flatten();
+    report.head = check_step(extent, &tables)?;
     report.unfolded = report.head.seq - folded.seq;
     let mut check = Check::new(report, &tables, form, folded)?;
     check.records()?;
     check.events()?;
-    if let Some(copy) = journal {
-        copy.ask(|journal| check.journal(journal))?;
+    if let Some(journal) = journal {
+        check.journal(journal)?;
     }
     check.finish();
     Ok(())
@@ -177,13 +141,13 @@ fn form_of(tables: &Db) -> Result<Db, Error> {
     Ok(form)
 }
 
-fn check_integrity(report: &mut CheckReport, db: &Db, path: &Path) -> Result<(), Error> {
+fn check_integrity(report: &mut CheckReport, db: &Db) -> Result<(), Error> {
     let mut statement = db.connection.prepare("PRAGMA integrity_check(100)").map_err(db.fail())?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0)).map_err(db.fail())?;
     for line in lines {
         let line = line.map_err(db.fail())?;
         if line != "ok" {
-            report.problem(format_args!("{}: {line}", path.display()));
+            report.problem(format_args!("{}: {line}", db.path.display()));
         }
     }
     Ok(())
@@ -264,17 +228,14 @@ impl<'a> Check<'a> {
 
     /// The folded rows agree with the tables; the others are the rest of the history, and the next start can fold them.
     fn journal(&mut self, journal: &Journal) -> Result<(), Error> {
-        let mut seq = None;
+        let mut seq = 0;
         loop {
-            let batches = journal.read(seq.unwrap_or(0), u64::MAX, Order::OldestFirst)?;
+            let batches = journal.read(seq, u64::MAX, Order::OldestFirst)?;
             if batches.is_empty() {
                 break;
             }
             for logged in &batches {
-                if seq.is_some_and(|last| logged.head.seq != last + 1) {
-                    self.report.problem(format_args!("the journal has no batch {}", logged.head.seq - 1));
-                }
-                seq = Some(logged.head.seq);
+                seq = logged.head.seq;
                 if logged.head.seq <= self.folded.seq { self.folded_batch(logged)? } else { self.new_batch(logged)? }
             }
             self.try_fold(batches);

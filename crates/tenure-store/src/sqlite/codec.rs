@@ -33,24 +33,6 @@ impl Row {
     pub(super) fn bytes(&self) -> usize {
         self.changes.len() + self.events.len()
     }
-
-    /// Both texts in pieces of at most so many bytes; one pair, unless there is very much of them.
-    pub(super) fn parts(&self, max: usize) -> Vec<(&str, &str)> {
-        let (mut changes, mut events) = (&*self.changes, &*self.events);
-        let mut parts = Vec::with_capacity(1);
-        while parts.is_empty() || !changes.is_empty() || !events.is_empty() {
-            parts.push((cut(&mut changes, max), cut(&mut events, max)));
-        }
-        parts
-    }
-}
-
-/// Takes the first piece of a text.
-fn cut<'a>(rest: &mut &'a str, max: usize) -> &'a str {
-    let fits = (0..=max.min(rest.len())).rev().find(|at| rest.is_char_boundary(*at)).unwrap_or(0);
-    let (first, others) = rest.split_at(fits);
-    *rest = others;
-    first
 }
 
 /// Writes an array, each member by `encode`.

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-const JOURNAL: &str = "journal.db";
+const JOURNAL: [&str; 2] = ["journal.1", "journal.2"];
+/// The journal of earlier versions.
+const JOURNAL_BEFORE: &str = "journal.db";
 const TABLES: &str = "tables.db";
 const LOCK: &str = "tenure.lock";
 
@@ -48,27 +50,34 @@ impl DataDir {
         Ok(DataDir { dir: dir.into(), lock })
     }
 
-    pub(crate) fn journal(&self) -> PathBuf {
-        self.dir.join(JOURNAL)
+    /// The two files of the journal.
+    pub(crate) fn journal(&self) -> [PathBuf; 2] {
+        JOURNAL.map(|name| self.dir.join(name))
+    }
+
+    /// The journal of an earlier version.
+    pub(crate) fn journal_before(&self) -> PathBuf {
+        self.dir.join(JOURNAL_BEFORE)
     }
 
     pub(crate) fn tables(&self) -> PathBuf {
         self.dir.join(TABLES)
     }
 
-    /// The databases, as they are now.
+    /// The files, as they are now.
     pub(crate) fn files(&self) -> Result<Files, Error> {
         let id = |path: PathBuf| match id_of(&path) {
             Ok(id) => Ok((path, id)),
             Err(why) => Err(Error::io("look at", path, why)),
         };
-        Ok(Files([id(self.journal())?, id(self.tables())?]))
+        let [one, other] = self.journal();
+        Ok(Files([id(one)?, id(other)?, id(self.tables())?]))
     }
 }
 
-/// The databases that were opened. A file that is removed lives on for who has it open, and takes commits that nobody will find.
+/// The files that were opened. One that is removed lives on for who has it open, and takes commits that nobody will find.
 #[derive(Debug, Clone)]
-pub(crate) struct Files([(PathBuf, FileId); 2]);
+pub(crate) struct Files([(PathBuf, FileId); 3]);
 
 impl Files {
     /// Whether they are still those that the next start would open.
@@ -139,6 +148,16 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 /// The bytes of a database and its write-ahead log.
 pub(crate) fn bytes_of(path: &Path) -> u64 {
     [path, &wal_of(path)].iter().filter_map(|path| fs::metadata(path).ok()).map(|found| found.len()).sum()
+}
+
+/// Makes what was done to the names in the directory of a file durable.
+pub(crate) fn sync_directory(of: &Path) -> Result<(), Error> {
+    let directory = match of.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|why| Error::io("write", directory, why))
 }
 
 /// The write-ahead log of a database.

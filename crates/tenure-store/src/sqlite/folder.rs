@@ -205,7 +205,9 @@ mod tests {
     fn folder(dir: &std::path::Path) -> Folder {
         Folder {
             tables: Tables::open(&dir.join("tables.db")).expect("tables"),
-            journal: Arc::new(Journal::open(&dir.join("journal.db")).expect("a journal")),
+            journal: Arc::new(
+                Journal::open(&["journal.1", "journal.2"].map(|name| dir.join(name))).expect("a journal"),
+            ),
             files: DataDir::lock(dir).and_then(|dir| dir.files()).expect("files"),
             tail: Arc::new(Tail::new(Progress::default(), 1_000, true)),
             retain: Retain::default(),

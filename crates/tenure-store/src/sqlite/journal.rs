@@ -1,69 +1,41 @@
-//! Owns `journal.db`: one row a batch, the durable truth until the tables have it.
+//! Owns the journal: one row a batch, the durable truth until the tables have it.
 //!
-//! The file is locked exclusively, so everything goes through this one connection: the writer appends, and the folder
-//! or a reader that has lost the memory of a stretch reads it back in small steps. [`Gate`] lets them in by turns, so
-//! that neither a stream of commits starves a reader nor a reader holds a commit up for more than one step.
+//! ```text
+//! journal.1   turn 7   │ row 31 │ row 32 │ claim │ row 33 │ (turn 5)
+//! journal.2   turn 8   │ row 34 │ row 35 │ zeros            ◄── the next row
+//! ```
+//!
+//! Two books, written by turns: one that is full rests until the tables have safely everything that is in it, and is then written
+//! over from its start. While folding is behind, the other one grows. A row is one write and one sync (docs/decisions/0006).
+//!
+//! Writer, folder and readers share the books. [`Gate`] lets them in by turns, so that neither a stream of commits starves a reader
+//! nor a reader holds a commit up for more than one step.
 
-use std::path::Path;
+mod before;
+mod book;
+mod frame;
+
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rusqlite::{OptionalExtension, Row as SqlRow, params};
+use tenure_core::Epoch;
 use tenure_core::change::Head;
-use tenure_core::event::Cursor;
-use tenure_core::{Epoch, Timestamp, Token};
 
+use self::book::Book;
+use self::frame::{Frame, Kind};
 use super::codec::Row;
-use super::db::Db;
 use super::logged::Logged;
 use crate::{Error, Order};
 
+pub(super) use self::before::Before;
+
 /// How much text one step reads before it lets commits in again: about 0.1 ms.
 const STEP_BYTES: usize = 128 * 1024;
-
-/// A text larger than this goes on in further rows of its batch: SQLite takes none beyond 10⁹ bytes, and what ends in one moment ends in
-/// one batch, however much that is.
-const PART_BYTES: usize = 256 * 1024 * 1024;
-
-/// The second step changes no table: changes may be told by events since, which a program from before cannot read.
-pub(super) const SCHEMA: &[&str] = &[
-    "
-    CREATE TABLE journal (
-        seq INTEGER PRIMARY KEY,
-        epoch INTEGER NOT NULL,
-        at INTEGER NOT NULL,
-        token INTEGER,
-        cursor INTEGER NOT NULL,
-        changes TEXT NOT NULL,
-        events TEXT NOT NULL
-    ) STRICT;
-    CREATE TABLE claim (epoch INTEGER NOT NULL) STRICT;
-    INSERT INTO claim VALUES (0);
-    ",
-    "",
-    "
-    CREATE TABLE parts (
-        seq INTEGER NOT NULL,
-        part INTEGER NOT NULL,
-        changes TEXT NOT NULL,
-        events TEXT NOT NULL,
-        PRIMARY KEY (seq, part)
-    ) STRICT;
-    ",
-];
-
-/// FULL, because a commit that was answered must survive the machine. A log that grows costs half the speed, so it is
-/// checkpointed every 1,000 pages. The cache holds what a second of full load writes: forgetting a row walks through all of
-/// its pages, which would be read back one by one.
-const PRAGMAS: &str = "
-    PRAGMA locking_mode = EXCLUSIVE;
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = FULL;
-    PRAGMA wal_autocheckpoint = 1000;
-    PRAGMA cache_size = -8192;
-";
+/// A book of this size is full. Small, so that it stays in the caches of the processor and of the disk.
+const BOOK_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A lock that lets its takers in by turns: who waits is next, also against one that comes back at once.
-pub(super) struct Gate<T> {
+struct Gate<T> {
     next: Mutex<()>,
     inside: Mutex<T>,
 }
@@ -80,10 +52,7 @@ impl<T> Gate<T> {
 }
 
 /// The journal.
-pub(super) struct Journal {
-    db: Gate<Option<Db>>,
-    part_bytes: usize,
-}
+pub(super) struct Journal(Gate<Option<Books>>);
 
 /// What is in the journal: its first and last row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,20 +61,52 @@ pub(super) struct Extent {
     pub(super) last: Head,
 }
 
+/// Both books.
+struct Books {
+    resting: Book,
+    /// The one that is being written.
+    open: Book,
+    claimed: Epoch,
+    book_bytes: u64,
+}
+
 impl Journal {
     /// Opens it; makes it if it is not there.
-    pub(super) fn open(path: &Path) -> Result<Journal, Error> {
-        let db = Db::create(path)?;
-        db.execute_batch(PRAGMAS)?;
-        db.migrate(SCHEMA)?;
-        Ok(Journal { db: Gate::new(Some(db)), part_bytes: PART_BYTES })
+    pub(super) fn open(paths: &[PathBuf; 2]) -> Result<Journal, Error> {
+        Journal::of(paths, Book::open)
+    }
+
+    /// Opens one that is there, and changes nothing.
+    pub(super) fn at_rest(paths: &[PathBuf; 2]) -> Result<Journal, Error> {
+        Journal::of(paths, Book::at_rest)
+    }
+
+    fn of(paths: &[PathBuf; 2], open: fn(&Path) -> Result<Book, Error>) -> Result<Journal, Error> {
+        let [one, other] = paths;
+        if let Some(path) = paths.iter().find(|path| !path.exists())
+            && Journal::is_begun(paths)
+        {
+            return Err(Error::OutOfStep {
+                path: path.clone(),
+                detail: "it is missing, the other book is not".to_owned(),
+            });
+        }
+        let books = Books::of(open(one)?, open(other)?)?;
+        Ok(Journal(Gate::new(Some(books))))
+    }
+
+    /// Whether anything was ever written to it. Both files are made before that.
+    pub(super) fn is_begun(paths: &[PathBuf; 2]) -> bool {
+        paths.iter().any(|path| path.metadata().is_ok_and(|found| found.len() > 0))
     }
 
     /// Takes the next epoch, not smaller than `at_least`, or the one that comes `leap` later; durably.
     pub(super) fn claim(&self, at_least: Epoch, leap: u32) -> Result<Epoch, Error> {
-        self.with(|db| {
-            let sql = "UPDATE claim SET epoch = max(epoch + 1, ?1) + ?2 RETURNING epoch";
-            db.connection.query_row(sql, [at_least.0, leap], |row| row.get(0)).map(Epoch).map_err(db.fail())
+        self.with(|books| {
+            books.claimed = Epoch(books.claimed.next().max(at_least).0 + leap);
+            let head = books.head().unwrap_or_default();
+            books.append(Kind::Claim, head, &Row::default())?;
+            Ok(books.claimed)
         })
     }
 
@@ -114,36 +115,22 @@ impl Journal {
         if head.seq == 0 {
             return Ok(());
         }
-        let row = Row { changes: "[]".to_owned(), events: "[]".to_owned() };
-        self.append(head, &row, None)
+        self.append(head, &Row { changes: "[]".to_owned(), events: "[]".to_owned() }, 0)
     }
 
-    /// Makes one row durable, and forgets the rows up to `trim`.
-    pub(super) fn append(&self, head: Head, row: &Row, trim: Option<u64>) -> Result<(), Error> {
-        self.with(|db| {
-            let fail = db.fail();
-            let mut parts = row.parts(self.part_bytes).into_iter();
-            let first = parts.next().unwrap_or_default();
-            if trim.is_none() && parts.len() == 0 {
-                return insert(db, head, first).map_err(fail);
-            }
-            let transaction = db.connection.unchecked_transaction().map_err(fail)?;
-            insert(db, head, first).map_err(fail)?;
-            parts.enumerate().try_for_each(|(part, texts)| insert_part(db, head.seq, part, texts)).map_err(fail)?;
-            trim.map_or(Ok(()), |seq| forget(db, seq)).map_err(fail)?;
-            transaction.commit().map_err(fail)
+    /// Makes one row durable. What the tables have safely, up to `safe_seq`, may be forgotten.
+    pub(super) fn append(&self, head: Head, row: &Row, safe_seq: u64) -> Result<(), Error> {
+        self.with(|books| {
+            books.change_over_if_full(safe_seq)?;
+            books.append(Kind::Row, head, row)
         })
     }
 
     /// Its first and last row, if it has any.
     pub(super) fn extent(&self) -> Result<Option<Extent>, Error> {
-        self.with(|db| {
-            let sql = "SELECT seq, epoch, at, token, cursor FROM journal ORDER BY seq DESC LIMIT 1";
-            let Some(last) = db.connection.query_row(sql, [], head_of).optional().map_err(db.fail())? else {
-                return Ok(None);
-            };
-            let first = db.connection.query_row("SELECT min(seq) FROM journal", [], |row| row.get::<_, i64>(0));
-            Ok(Some(Extent { first: first.map_err(db.fail())? as u64, last }))
+        self.with(|books| {
+            let first = [&books.resting, &books.open].into_iter().find(|book| book.has_rows());
+            Ok(first.zip(books.head()).map(|(book, last)| Extent { first: book.seqs().start, last }))
         })
     }
 
@@ -151,9 +138,9 @@ impl Journal {
     /// there is any.
     pub(super) fn read(&self, after: u64, before: u64, order: Order) -> Result<Vec<Logged>, Error> {
         let mut rows = Vec::new();
-        let path = self.with(|db| {
-            read_rows(db, after, before, order, &mut rows).map_err(db.fail())?;
-            Ok(db.path.clone())
+        let path = self.with(|books| {
+            rows = books.read(after, before, order)?;
+            Ok(books.open.path.clone())
         })?;
         // Outside the gate: decoding is most of the work.
         rows.into_iter().map(|(head, row)| Logged::decode(&path, head, row)).collect()
@@ -161,135 +148,290 @@ impl Journal {
 
     /// The epoch claimed last.
     pub(super) fn epoch(&self) -> Result<Epoch, Error> {
-        self.with(|db| {
-            let epoch = db.connection.query_row("SELECT epoch FROM claim", [], |row| row.get(0));
-            epoch.map(Epoch).map_err(db.fail())
-        })
+        self.with(|books| Ok(books.claimed))
     }
 
-    /// Closes the file for everyone.
+    /// Closes the files for everyone.
     pub(super) fn close(&self) {
-        self.db.enter().take();
+        self.0.enter().take();
     }
 
-    /// Runs something on the connection.
-    pub(super) fn with<T>(&self, run: impl FnOnce(&Db) -> Result<T, Error>) -> Result<T, Error> {
-        run(self.db.enter().as_ref().ok_or(Error::Closed)?)
+    fn with<T>(&self, run: impl FnOnce(&mut Books) -> Result<T, Error>) -> Result<T, Error> {
+        run(self.0.enter().as_mut().ok_or(Error::Closed)?)
     }
 }
 
-fn insert(db: &Db, head: Head, (changes, events): (&str, &str)) -> Result<(), rusqlite::Error> {
-    let mut insert = db.connection.prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
-    let values = params![
-        head.seq as i64,
-        head.epoch.0,
-        head.at.unix_ms() as i64,
-        head.token.map(|token| token.as_u64() as i64),
-        head.cursor.0 as i64,
-        changes,
-        events,
-    ];
-    insert.execute(values).map(drop)
-}
-
-fn insert_part(db: &Db, seq: u64, part: usize, (changes, events): (&str, &str)) -> Result<(), rusqlite::Error> {
-    let mut insert = db.connection.prepare_cached("INSERT INTO parts VALUES (?1, ?2, ?3, ?4)")?;
-    insert.execute(params![seq as i64, part as i64, changes, events]).map(drop)
-}
-
-/// Appends what did not fit into the row itself.
-fn read_parts(db: &Db, seq: i64, row: &mut Row) -> Result<(), rusqlite::Error> {
-    let mut select = db.connection.prepare_cached("SELECT changes, events FROM parts WHERE seq = ?1 ORDER BY part")?;
-    let mut parts = select.query([seq])?;
-    while let Some(part) = parts.next()? {
-        row.changes.push_str(part.get_ref(0)?.as_str()?);
-        row.events.push_str(part.get_ref(1)?.as_str()?);
-    }
-    Ok(())
-}
-
-fn forget(db: &Db, seq: u64) -> Result<(), rusqlite::Error> {
-    for sql in ["DELETE FROM journal WHERE seq <= ?1", "DELETE FROM parts WHERE seq <= ?1"] {
-        db.connection.prepare_cached(sql)?.execute([seq as i64])?;
-    }
-    Ok(())
-}
-
-fn read_rows(
-    db: &Db,
-    after: u64,
-    before: u64,
-    order: Order,
-    found: &mut Vec<(Head, Row)>,
-) -> Result<(), rusqlite::Error> {
-    let sql = match order {
-        Order::OldestFirst => {
-            "SELECT seq, epoch, at, token, cursor, changes, events FROM journal
-             WHERE seq > ?1 AND seq < ?2 ORDER BY seq"
+impl Books {
+    fn of(one: Book, other: Book) -> Result<Books, Error> {
+        let (mut resting, mut open) = if other.turn > one.turn { (one, other) } else { (other, one) };
+        resting.refuse_damage(open.turn)?;
+        open.refuse_damage(resting.turn)?;
+        if let (Some(last), Some(_)) = (resting.head(), open.head())
+            && open.seqs().start != last.seq + 1
+        {
+            let detail = format!("it begins at batch {}, the book before ends at {}", open.seqs().start, last.seq);
+            return Err(Error::Corrupt { path: open.path, detail });
         }
-        Order::NewestFirst => {
-            "SELECT seq, epoch, at, token, cursor, changes, events FROM journal
-             WHERE seq > ?1 AND seq < ?2 ORDER BY seq DESC"
-        }
-    };
-    let mut statement = db.connection.prepare_cached(sql)?;
-    let mut rows = statement.query(params![after as i64, before.min(i64::MAX as u64) as i64])?;
-    let mut bytes = 0;
-    while let Some(row) = rows.next()? {
-        let mut text = Row { changes: row.get(5)?, events: row.get(6)? };
-        read_parts(db, row.get(0)?, &mut text)?;
-        bytes += text.bytes();
-        found.push((head_of(row)?, text));
-        if bytes >= STEP_BYTES {
-            break;
-        }
+        let claimed = open.last.or(resting.last).map_or(Epoch::default(), |frame| frame.claimed);
+        Ok(Books { resting, open, claimed, book_bytes: BOOK_BYTES })
     }
-    Ok(())
-}
 
-fn head_of(row: &SqlRow<'_>) -> Result<Head, rusqlite::Error> {
-    Ok(Head {
-        seq: row.get::<_, i64>(0)? as u64,
-        epoch: Epoch(row.get(1)?),
-        at: Timestamp::from_unix_ms(row.get::<_, i64>(2)? as u64),
-        token: row.get::<_, Option<i64>>(3)?.map(|token| Token::from_u64(token as u64)),
-        cursor: Cursor(row.get::<_, i64>(4)? as u64),
-    })
+    fn head(&self) -> Option<Head> {
+        self.open.head().or_else(|| self.resting.head())
+    }
+
+    fn append(&mut self, kind: Kind, head: Head, row: &Row) -> Result<(), Error> {
+        if self.open.turn == 0 {
+            self.open.begin(1)?;
+        }
+        let (changes, events) = (row.changes.len() as u64, row.events.len() as u64);
+        let frame = Frame { kind, turn: self.open.turn, claimed: self.claimed, head, changes, events };
+        self.open.append(frame, row)
+    }
+
+    fn change_over_if_full(&mut self, safe_seq: u64) -> Result<(), Error> {
+        let is_free = self.resting.head().is_none_or(|last| last.seq <= safe_seq);
+        if self.open.end < self.book_bytes || !is_free {
+            return Ok(());
+        }
+        std::mem::swap(&mut self.resting, &mut self.open);
+        self.open.begin(self.resting.turn + 1)
+    }
+
+    fn read(&mut self, after: u64, before: u64, order: Order) -> Result<Vec<(Head, Row)>, Error> {
+        let mut rows = Vec::new();
+        let mut bytes = 0;
+        let mut books = [&mut self.resting, &mut self.open];
+        if order == Order::NewestFirst {
+            books.reverse();
+        }
+        for book in books {
+            let seqs = book.seqs();
+            let mut wanted = seqs.start.max(after.saturating_add(1))..seqs.end.min(before);
+            let next = |wanted: &mut std::ops::Range<u64>| match order {
+                Order::OldestFirst => wanted.next(),
+                Order::NewestFirst => wanted.next_back(),
+            };
+            while let Some(seq) = next(&mut wanted).filter(|_| bytes < STEP_BYTES) {
+                let row = book.row(seq)?;
+                bytes += row.1.bytes();
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn a_batch_that_is_too_large_for_one_row_reads_back_from_several_and_goes_with_them() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("journal.db");
-        let row = Row { changes: "[]".to_owned(), events: format!("[{}]", " ".repeat(100)) };
-        let small_row = Row { changes: "[\n]".to_owned(), events: "[     ]".to_owned() };
-        let head = |seq| Head { seq, ..Head::default() };
-        let narrow = Journal { part_bytes: 16, ..Journal::open(&path).expect("a journal") };
-        narrow.append(head(1), &row, None).expect("written");
-        narrow.append(head(2), &small_row, None).expect("written");
-        drop(narrow);
-        let journal = Journal::open(&path).expect("a journal");
-        let mut rows = Vec::new();
-        journal.with(|db| read_rows(db, 0, u64::MAX, Order::OldestFirst, &mut rows).map_err(db.fail())).expect("read");
-        let texts: Vec<_> = rows.iter().map(|(_, row)| (&*row.changes, &*row.events)).collect();
-        assert_eq!(texts, [(&*row.changes, &*row.events), (&*small_row.changes, &*small_row.events)]);
-        journal.append(head(3), &small_row, Some(1)).expect("written");
-        let parts = journal.with(|db| {
-            db.connection.query_row("SELECT count(*) FROM parts", [], |row| row.get::<_, i64>(0)).map_err(db.fail())
-        });
-        assert_eq!(parts.expect("counted"), 0, "those of the first batch are gone, the others never had any");
+    fn paths(dir: &Path) -> [PathBuf; 2] {
+        ["journal.1", "journal.2"].map(|name| dir.join(name))
+    }
+
+    /// With books that are soon full.
+    fn narrow(dir: &Path) -> Journal {
+        let journal = Journal::open(&paths(dir)).expect("a journal");
+        let narrow = |books: &mut Books| {
+            books.book_bytes = 1_000;
+            Ok(())
+        };
+        journal.with(narrow).expect("open");
+        journal
+    }
+
+    fn head(seq: u64) -> Head {
+        Head { seq, ..Head::default() }
+    }
+
+    fn row(seq: u64) -> Row {
+        Row { changes: format!("[{seq}]"), events: format!("[{}]", "x".repeat(seq as usize % 150)) }
+    }
+
+    fn append(journal: &Journal, seq: u64, safe_seq: u64) {
+        journal.append(head(seq), &row(seq), safe_seq).expect("written");
+    }
+
+    /// The rows, after having compared their texts.
+    fn seqs(journal: &Journal) -> Vec<u64> {
+        let read = |order| journal.with(|books| books.read(0, u64::MAX, order)).expect("read");
+        let mut rows = read(Order::OldestFirst);
+        for (found, texts) in &rows {
+            let expected = row(found.seq);
+            assert_eq!((&texts.changes, &texts.events), (&expected.changes, &expected.events));
+        }
+        rows.reverse();
+        let newest = read(Order::NewestFirst).into_iter().map(|(head, _)| head.seq);
+        assert_eq!(rows.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(), newest.collect::<Vec<_>>());
+        rows.iter().rev().map(|(head, _)| head.seq).collect()
     }
 
     #[test]
-    fn texts_are_cut_between_characters() {
-        let row = Row { changes: "äöü".repeat(7), events: "x".repeat(40) };
-        let parts = row.parts(9);
-        assert!(parts.iter().all(|(changes, events)| changes.len() <= 9 && events.len() <= 9), "{parts:?}");
-        let (changes, events): (Vec<&str>, Vec<&str>) = parts.into_iter().unzip();
-        assert_eq!((changes.concat(), events.concat()), (row.changes, row.events));
+    fn rows_and_epochs_are_found_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        assert_eq!((journal.extent().expect("read"), journal.epoch().expect("read")), (None, Epoch(0)));
+        assert_eq!(journal.claim(Epoch(7), 0).expect("claimed"), Epoch(7));
+        (1..=3).for_each(|seq| append(&journal, seq, 0));
+        assert_eq!(journal.claim(Epoch(7), 10).expect("claimed"), Epoch(18));
+        append(&journal, 4, 0);
+        drop(journal);
+        let journal = narrow(dir.path());
+        assert_eq!((seqs(&journal), journal.epoch().expect("read")), (vec![1, 2, 3, 4], Epoch(18)));
+        assert_eq!(journal.extent().expect("read"), Some(Extent { first: 1, last: head(4) }));
+        append(&journal, 5, 0);
+        assert_eq!(seqs(&journal), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn nothing_is_written_over_that_the_tables_do_not_have_safely() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        (1..=40).for_each(|seq| append(&journal, seq, 0));
+        assert_eq!(seqs(&journal), (1..=40).collect::<Vec<_>>());
+        let first = journal.with(|books| Ok(books.open.seqs().start)).expect("open");
+        assert!(first > 1, "it has changed over once, to a book that was free");
+        append(&journal, 41, first - 2);
+        assert_eq!(seqs(&journal).first(), Some(&1), "one row of the resting book is not safe");
+        append(&journal, 42, first - 1);
+        assert_eq!(seqs(&journal), (first..=42).collect::<Vec<_>>());
+        drop(journal);
+        assert_eq!(seqs(&narrow(dir.path())), (first..=42).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_epoch_outlives_the_book_it_was_claimed_in() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        journal.claim(Epoch(9), 0).expect("claimed");
+        (1..=200).for_each(|seq| append(&journal, seq, seq - 1));
+        assert!(!seqs(&journal).contains(&1), "both books were written over");
+        drop(journal);
+        assert_eq!(narrow(dir.path()).epoch().expect("read"), Epoch(9));
+    }
+
+    #[test]
+    fn a_book_that_had_to_grow_gives_its_room_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        let large = Row { changes: "[]".to_owned(), events: "x".repeat(20 << 20) };
+        journal.append(head(1), &large, 0).expect("written");
+        let [one, other] = paths(dir.path());
+        let sizes = || [&one, &other].map(|path| fs::metadata(path).expect("a file").len());
+        assert!(sizes().contains(&((20 << 20) + 256 * 1024)), "{:?}", sizes());
+        (2..=60).for_each(|seq| append(&journal, seq, seq - 1));
+        assert_eq!(sizes(), [256 * 1024; 2]);
+    }
+
+    /// The bytes of both books with some rows in each, and where the last row begins and ends in the open one.
+    fn written(dir: &Path) -> (PathBuf, Vec<u8>, std::ops::Range<usize>) {
+        let journal = narrow(dir);
+        (1..=30).for_each(|seq| append(&journal, seq, seq - 1));
+        let (path, start) = journal.with(|books| Ok((books.open.path.clone(), books.open.end))).expect("open");
+        append(&journal, 31, 0);
+        let end = journal.with(|books| Ok(books.open.end)).expect("open");
+        assert!(end > start, "in the same book");
+        (path.clone(), fs::read(&path).expect("read"), start as usize..end as usize)
+    }
+
+    #[test]
+    fn a_row_torn_anywhere_is_there_whole_or_not_at_all_and_the_next_takes_its_place() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, bytes, last) = written(dir.path());
+        let text_end = last.start + 80 + row(31).bytes();
+        for cut in last.clone() {
+            for rest in [0, 0xa5] {
+                let mut torn = bytes.clone();
+                torn[cut..].fill(rest);
+                fs::write(&path, &torn).expect("written");
+                let journal = narrow(dir.path());
+                let expected = if cut >= text_end { 31 } else { 30 };
+                let found = *seqs(&journal).last().expect("rows");
+                assert!(found == expected || (found == 31 && torn[..text_end] == bytes[..text_end]), "cut at {cut}");
+                append(&journal, found + 1, 0);
+                drop(journal);
+                assert_eq!(seqs(&narrow(dir.path())).last(), Some(&(found + 1)));
+            }
+            fs::write(&path, &bytes[..cut]).expect("written");
+            assert!(*seqs(&narrow(dir.path())).last().expect("rows") >= 30, "cut off at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_row_torn_while_the_books_change_leaves_the_resting_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        let mut seq = 0;
+        let turn = |journal: &Journal| journal.with(|books| Ok(books.open.turn)).expect("open");
+        while turn(&journal) < 4 {
+            seq += 1;
+            append(&journal, seq, seq - 1);
+        }
+        let path = journal.with(|books| Ok(books.open.path.clone())).expect("open");
+        drop(journal);
+        let bytes = fs::read(&path).expect("read");
+        for cut in 0..80 + row(seq).bytes() {
+            let mut torn = bytes.clone();
+            torn[cut..200].fill(0);
+            fs::write(&path, &torn).expect("written");
+            let journal = narrow(dir.path());
+            let found = *seqs(&journal).last().expect("rows");
+            assert!(
+                found == seq - 1 || torn[..80 + row(seq).bytes()] == bytes[..80 + row(seq).bytes()],
+                "cut at {cut}"
+            );
+            append(&journal, found + 1, found);
+            assert_eq!(seqs(&journal).last(), Some(&(found + 1)));
+        }
+    }
+
+    #[test]
+    fn damage_before_a_row_that_was_answered_is_refused_and_not_taken_for_a_torn_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, bytes, last) = written(dir.path());
+        for byte in (0..last.start).step_by(7) {
+            let mut damaged = bytes.clone();
+            damaged[byte] ^= 0x10;
+            fs::write(&path, &damaged).expect("written");
+            match Journal::open(&paths(dir.path())) {
+                Err(why) => assert!(matches!(&why, Error::Corrupt { path: found, .. } if *found == path), "{why}"),
+                Ok(journal) => assert_eq!(*seqs(&journal).last().expect("rows"), 31, "byte {byte} is only padding"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_appended_claimed_and_opened_again_nothing_unsafe_is_missing(
+            steps in prop::collection::vec((0_u8..8, 0_u64..40), 1..120)
+        ) {
+            let dir = tempfile::tempdir().expect("a directory");
+            let mut journal = narrow(dir.path());
+            let (mut last, mut safe, mut epoch) = (0, 0, Epoch(0));
+            for (kind, number) in steps {
+                match kind {
+                    0 => {
+                        drop(journal);
+                        journal = narrow(dir.path());
+                    }
+                    1 => epoch = journal.claim(Epoch(number as u32), 0).expect("claimed"),
+                    2 => safe = last.min(safe + number),
+                    _ => {
+                        last += 1;
+                        append(&journal, last, safe);
+                    }
+                }
+                prop_assert_eq!(journal.epoch().expect("read"), epoch);
+                let found = seqs(&journal);
+                prop_assert_eq!(found.last().copied().unwrap_or_default(), last);
+                prop_assert!(last == 0 || found.first().is_some_and(|first| *first <= safe + 1));
+                prop_assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1));
+            }
+        }
     }
 }

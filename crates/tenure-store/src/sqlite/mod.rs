@@ -1,19 +1,19 @@
-//! Owns the driver for one machine: SQLite, two files in a data directory.
+//! Owns the driver for one machine: a journal and SQLite tables in a data directory.
 //!
 //! ```text
-//! commit ──► journal.db   one row a batch, on the disk when commit returns
-//!    │           ▲ trimmed, a stretch of rows at a time, up to the last finished checkpoint of the tables
+//! commit ──► journal.1, journal.2   one row a batch, on the disk when commit returns
+//!    │           ▲ written over, up to the last finished checkpoint of the tables
 //!    └─► tail ──►│ folder ──► tables.db   records, events; for reading and for the next start
 //!         └──────┴── readers: tables, then what only the journal or memory has
 //! ```
 //!
-//! Two files, because SQLite has one write lock for a file and folding must not hold the journal's. What is lost when:
+//! The journal is apart, because SQLite has one write lock for a file and folding must never hold up a commit. What is lost when:
 //!
 //! - the process dies: nothing that was committed. Both files have what was written to them; the journal has what the
 //!   tables do not.
 //! - the machine dies: nothing that was committed. The journal was synced by the commit. The tables may fall back to an
 //!   earlier position, but not before their last finished checkpoint, and the journal has everything after that.
-//! - `tables.db` or `journal.db` is lost or replaced: the store does not open ([`Error::OutOfStep`]). While a server runs the
+//! - `tables.db` or a book of the journal is lost or replaced: the store does not open ([`Error::OutOfStep`]). While a server runs the
 //!   folder looks four times a second; from then on every commit fails ([`Error::Removed`]).
 //!
 //! Does not promise anything about a disk that says it has synced and has not.
@@ -34,7 +34,6 @@ mod retain;
 mod scan;
 mod tables;
 mod tail;
-mod trim;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -49,13 +48,12 @@ pub use retain::Retain;
 use db::Db;
 use dir::{DataDir, Files};
 use folder::{Folder, Turns, read_chunk};
-use journal::{Extent, Journal};
+use journal::{Before, Extent, Journal};
 use logged::Logged;
 use pool::Pool;
 use reader::SqliteReader;
 use tables::Tables;
 use tail::{Progress, Tail};
-use trim::Trim;
 
 use crate::{CommitError, Error, Reader, Store};
 
@@ -90,10 +88,9 @@ pub struct Sqlite {
     tables_path: PathBuf,
     epoch: Epoch,
     head: Head,
-    trim: Trim,
     /// About how much text the next batch will be: as much as the last one.
     room: usize,
-    /// Up to which row the journal may be trimmed.
+    /// Up to which row the journal may forget.
     checkpointed_seq: u64,
     /// Whether it came from a backup and has not claimed an epoch since.
     is_restored: bool,
@@ -107,11 +104,13 @@ impl Sqlite {
     pub fn open(dir: &Path, options: Options) -> Result<Sqlite, Error> {
         let dir = DataDir::create(dir)?;
         let tables_path = dir.tables();
+        bring_forward(&dir)?;
         let journal = Arc::new(Journal::open(&dir.journal())?);
         let mut tables = Tables::open(&tables_path)?;
+        dir::sync_directory(&tables_path)?;
         let files = dir.files()?;
         let is_restored = backup::adopt(&tables.db, &journal)?;
-        let (first_seq, head) = check_step(journal.extent()?, &tables.db)?;
+        let head = check_step(journal.extent()?, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
         let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
         let progress = Progress { head, folded, checkpointed_seq: 0, first };
@@ -121,7 +120,7 @@ impl Sqlite {
             tail: Arc::clone(&tail),
             journal: Arc::clone(&journal),
             pool: Pool::new(&tables_path, Arc::clone(&readers)),
-            journal_path: dir.journal(),
+            journal_paths: dir.journal(),
         };
         let folder = Folder {
             tables,
@@ -142,7 +141,6 @@ impl Sqlite {
             folder: Some(spawned.map_err(|why| Error::io("start the folder of", &tables_path, why))?),
             tables_path,
             head,
-            trim: Trim::new(first_seq, head.seq),
             room: 0,
             checkpointed_seq: 0,
             is_restored,
@@ -160,12 +158,11 @@ impl Sqlite {
         let logged = Logged::encode(batch, self.room)?;
         // In few sizes, so that the allocator gives out again what it got back.
         self.room = logged.row.events.len().next_power_of_two().min(ROOM_BYTES_MAX);
-        let (trim, bytes) = (self.trim.due(self.checkpointed_seq), logged.row.bytes());
         self.is_poisoned = true;
-        self.journal.append(batch.head, &logged.row, trim).map_err(|why| self.files.explain(why))?;
+        let appended = self.journal.append(batch.head, &logged.row, self.checkpointed_seq);
+        appended.map_err(|why| self.files.explain(why))?;
         self.checkpointed_seq = self.tail.push(Arc::new(logged))?;
         self.is_poisoned = false;
-        self.trim.appended(bytes, trim);
         self.head = batch.head;
         Ok(())
     }
@@ -224,14 +221,14 @@ impl Drop for Sqlite {
     }
 }
 
-/// Whether journal and tables belong together: the first row and the head if so. The last row of the journal is never
-/// trimmed, so an empty journal has never had one: the tables are new too, or a backup that [`backup::adopt`] has not seen yet.
-fn check_step(journal: Option<Extent>, tables: &Db) -> Result<(u64, Head), Error> {
+/// Whether journal and tables belong together: the head if so. A journal always has its last row, so an empty one has never had
+/// any: the tables are new too, or a backup that [`backup::adopt`] has not seen yet.
+fn check_step(journal: Option<Extent>, tables: &Db) -> Result<Head, Error> {
     let head = tables::head(tables)?;
     let folded = head.seq;
     let out_of_step = |detail| Err(Error::OutOfStep { path: tables.path.clone(), detail });
     match journal {
-        None if folded == 0 || backup::origin(tables)?.is_some() => Ok((folded + 1, head)),
+        None if folded == 0 || backup::origin(tables)?.is_some() => Ok(head),
         None => out_of_step(format!("it has batch {folded}, the journal has none")),
         Some(found) if folded > found.last.seq => {
             out_of_step(format!("it has batch {folded}, the journal ends at {}", found.last.seq))
@@ -239,8 +236,38 @@ fn check_step(journal: Option<Extent>, tables: &Db) -> Result<(u64, Head), Error
         Some(found) if folded + 1 < found.first => {
             out_of_step(format!("it ends at batch {folded}, the journal starts at {}", found.first))
         }
-        Some(found) => Ok((found.first, found.last)),
+        Some(found) => Ok(found.last),
     }
+}
+
+/// Takes over from the journal of an earlier version. If that is cut short it begins again: no batch is committed before the old
+/// journal is gone, so what a first try made of the new one may be thrown away.
+fn bring_forward(dir: &DataDir) -> Result<(), Error> {
+    let Some(before) = Before::open(&dir.journal_before())? else { return Ok(()) };
+    let mut tables = Tables::open(&dir.tables())?;
+    let head = check_step(before.extent()?, &tables.db)?;
+    let mut folded = tables::head(&tables.db)?;
+    loop {
+        let chunk: Vec<Arc<Logged>> = before.read(folded.seq)?.into_iter().map(Arc::new).collect();
+        if chunk.is_empty() {
+            break;
+        }
+        folded = tables.fold(&chunk)?;
+    }
+    if !tables.checkpoint()? {
+        return Err(Error::Locked { path: tables.db.path.clone() });
+    }
+    for book in dir.journal().iter().filter(|book| book.exists()) {
+        std::fs::remove_file(book).map_err(|why| Error::io("remove", book, why))?;
+    }
+    let journal = Journal::open(&dir.journal())?;
+    // The next claim is one later.
+    journal.claim(before.epoch()?, 0)?;
+    // A restored backup has its journal made by `backup::adopt`.
+    if before.extent()?.is_some() {
+        journal.seed(head)?;
+    }
+    before.remove()
 }
 
 /// Folds everything that is only in the journal.

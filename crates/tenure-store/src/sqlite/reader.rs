@@ -33,10 +33,16 @@ pub(super) struct SqliteReader {
     pub(super) tail: Arc<Tail>,
     pub(super) journal: Arc<Journal>,
     pub(super) pool: Pool,
-    pub(super) journal_path: PathBuf,
+    pub(super) journal_paths: [PathBuf; 2],
 }
 
 impl SqliteReader {
+    /// For complaints about what only the journal has.
+    fn journal_path(&self) -> &Path {
+        let [path, _] = &self.journal_paths;
+        path
+    }
+
     fn forward(&self, search: &mut Search<'_>) -> Result<(), Error> {
         loop {
             let view = self.tail.view(search.looked, search.query.before.unwrap_or(Cursor(u64::MAX)));
@@ -101,7 +107,7 @@ impl SqliteReader {
             if !search.is_ahead(event.cursor) {
                 continue;
             } else if is_asked_for && probe.matches(event.keys) {
-                search.look(&decode_event(&self.journal_path, event.text)?);
+                search.look(&decode_event(self.journal_path(), event.text)?);
             } else {
                 search.skip_to(event.cursor, 1);
             }
@@ -113,8 +119,8 @@ impl SqliteReader {
     fn change_of(&self, logged: &Logged, id: &RecordId) -> Result<Option<Option<Archived>>, Error> {
         let is_it = |edit: &&Edit| matches!(edit, Edit::Record(RecordKind::Archive, of, _) if of == id);
         let Some(Edit::Record(kind, _, value)) = logged.edits().iter().rev().find(is_it) else { return Ok(None) };
-        let text = logged.text_of(&self.journal_path, value)?;
-        let record = text.map(|text| decode_record(&self.journal_path, *kind, &text)).transpose()?;
+        let text = logged.text_of(self.journal_path(), value)?;
+        let record = text.map(|text| decode_record(self.journal_path(), *kind, &text)).transpose()?;
         Ok(Some(record.and_then(archived)))
     }
 }
@@ -180,7 +186,7 @@ impl Reader for SqliteReader {
             folded: progress.folded,
             checkpointed_seq: progress.checkpointed_seq,
             first_cursor: progress.first,
-            journal_bytes: bytes_of(&self.journal_path),
+            journal_bytes: self.journal_paths.iter().map(|path| bytes_of(path)).sum(),
             tables_bytes: bytes_of(self.pool.path()),
             fold_error: self.tail.error().map(|why| why.to_string()),
         }

@@ -161,3 +161,37 @@ pub(crate) fn copy_dir(from: &Path) -> tempfile::TempDir {
     }
     copy
 }
+
+/// A row of the journal, as it stands in its file.
+pub(crate) struct Row {
+    pub(crate) seq: u64,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Epoch, time, token, cursor.
+    pub(crate) numbers: [u64; 4],
+    pub(crate) changes: String,
+    pub(crate) events: String,
+}
+
+/// The rows of a journal that has not filled its first book.
+pub(crate) fn journal_rows(dir: &Path) -> Vec<Row> {
+    let bytes = std::fs::read(dir.join("journal.1")).expect("a journal");
+    let (mut rows, mut start) = (Vec::new(), 0);
+    while bytes.get(start) == Some(&0xff) {
+        let number = |at: usize, width: usize| {
+            bytes[start + at..start + at + width].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        let (changes, events) = (number(64, 8) as usize, number(72, 8) as usize);
+        let text = |from: usize, size: usize| {
+            String::from_utf8(bytes[start + from..start + from + size].to_vec()).expect("text")
+        };
+        let end = (start + 80 + changes + events).next_multiple_of(8);
+        if number(20, 4) == 1 {
+            let numbers = [number(56, 4), number(32, 8), number(40, 8), number(48, 8)];
+            let (changes, events) = (text(80, changes), text(80 + changes, events));
+            rows.push(Row { seq: number(24, 8), start, end, numbers, changes, events });
+        }
+        start = end;
+    }
+    rows
+}

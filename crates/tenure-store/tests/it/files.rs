@@ -93,7 +93,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
         let why = open_error(dir.path());
         assert!(matches!(&why, Error::Newer { path: found, .. } if *found == path), "{why}");
         assert!(why.to_string().contains("99"), "{why}");
-        assert!(!check(dir.path()).expect("a report").is_ok());
+        assert!(!check(dir.path()).is_ok_and(|report| report.is_ok()));
     }
 }
 
@@ -125,7 +125,7 @@ const BACK_TO_VERSION_2: &str = "
 
 #[test]
 fn an_older_schema_is_brought_forward_with_everything_in_it() {
-    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2)] {
+    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2), (3, "")] {
         bring_forward(version, back);
     }
 }
@@ -148,10 +148,8 @@ fn bring_forward(version: u32, back: &str) {
     let before = read(&store);
     drop(store);
     rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(back).unwrap();
-    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
-    journal.execute_batch("DROP TABLE parts").unwrap();
-    journal.pragma_update(None, "user_version", version).unwrap();
-    drop(journal);
+    journal_of_before(dir.path(), version);
+    assert!(check(dir.path()).is_err_and(|why| why.to_string().contains("start the server once")));
     let store = open(dir.path());
     assert_eq!(read(&store), before);
     drop(store);
@@ -162,9 +160,69 @@ fn bring_forward(version: u32, back: &str) {
     assert_eq!(text(ended), "path:a, path:b released 2023-11-14 22:13:20.000");
     assert_eq!(text("SELECT max(at) FROM history"), "2023-11-14 22:13:20.000");
     assert_eq!(text("SELECT max(acquired_at) FROM leases"), "2023-11-14 22:13:20.000");
-    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
-    let version: u32 = journal.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 3, "a program from before must not read what it does not know");
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("journal.db")), "{left:?}");
+}
+
+/// Turns the journal into one of an earlier version: a database.
+fn journal_of_before(dir: &Path, version: u32) {
+    let journal = rusqlite::Connection::open(dir.join("journal.db")).unwrap();
+    journal
+        .execute_batch(
+            "CREATE TABLE journal (seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, token INTEGER,
+                cursor INTEGER NOT NULL, changes TEXT NOT NULL, events TEXT NOT NULL) STRICT;
+             CREATE TABLE claim (epoch INTEGER NOT NULL) STRICT;
+             INSERT INTO claim VALUES (500);",
+        )
+        .unwrap();
+    if version == 3 {
+        let parts = "CREATE TABLE parts (seq INTEGER NOT NULL, part INTEGER NOT NULL, changes TEXT NOT NULL, events TEXT NOT NULL,
+            PRIMARY KEY (seq, part)) STRICT;";
+        journal.execute_batch(parts).unwrap();
+    }
+    for row in super::common::journal_rows(dir) {
+        let [epoch, at, token, cursor] = row.numbers.map(|number| number as i64);
+        // The last version went on in further rows where a text was too large.
+        let (changes, rest) = row.changes.split_at(if version == 3 { 1 } else { row.changes.len() });
+        let token = Some(token).filter(|token| *token >= 0);
+        let values = rusqlite::params![row.seq as i64, epoch, at, token, cursor, changes, row.events];
+        journal.execute("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values).unwrap();
+        if version == 3 {
+            let values = rusqlite::params![row.seq as i64, rest];
+            journal.execute("INSERT INTO parts VALUES (?1, 0, ?2, '')", values).unwrap();
+        }
+    }
+    journal.pragma_update(None, "user_version", version).unwrap();
+    ["journal.1", "journal.2"].iter().for_each(|name| fs::remove_file(dir.join(name)).unwrap());
+}
+
+#[test]
+fn what_only_the_journal_of_an_earlier_version_has_is_brought_forward_also_when_that_was_cut_short() {
+    for version in [1, 3] {
+        let (dir, copy) = (fast_dir(), fast_dir());
+        let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+        let mut pen = start(&mut store);
+        fill(&mut store, &mut pen, 1..20);
+        store.flush().expect("folds");
+        fill(&mut store, &mut pen, 20..30);
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let events = format!("{:?}", all_events(&store));
+        let kept = records(&mut store).len();
+        let books = ["journal.1", "journal.2"].map(|name| fs::read(copy.path().join(name)).unwrap());
+        journal_of_before(copy.path(), version);
+        // As if a first try had made its books and was ended before it had removed the old journal.
+        fs::write(copy.path().join("journal.1"), &books[0]).unwrap();
+        fs::write(copy.path().join("journal.2"), &books[1]).unwrap();
+        let mut store = open(copy.path());
+        assert_eq!(format!("{:?}", all_events(&store)), events);
+        assert_eq!((records(&mut store).len(), store.load(&mut |_| {}).expect("loads")), (kept, pen.head));
+        assert!(store.claim(Epoch(1)).expect("claims") > Epoch(500));
+        drop(store);
+        assert_eq!(check(copy.path()).expect("a report").problems, [""; 0]);
+    }
 }
 
 #[test]
@@ -189,8 +247,9 @@ fn records_and_events_of_a_newer_version_are_refused_not_left_out() {
 
 #[test]
 fn a_file_that_is_no_database_is_named() {
-    for name in ["journal.db", "tables.db"] {
+    for name in ["journal.db", "journal.1", "journal.2", "tables.db"] {
         let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
         fs::write(dir.path().join(name), "this is a diary, not a database. ".repeat(100)).unwrap();
         let why = open_error(dir.path());
         assert!(matches!(&why, Error::Corrupt { path, .. } if path.ends_with(name)), "{why:?}");
@@ -222,16 +281,19 @@ fn a_damaged_page_is_found_by_the_check() {
 
 #[test]
 fn files_that_do_not_belong_together_are_refused() {
-    for lost in ["journal.db", "tables.db"] {
+    for lost in ["journal.1", "tables.db"] {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
         let mut pen = start(&mut store);
-        fill(&mut store, &mut pen, 1..100);
-        store.flush().expect("folds");
-        fill(&mut store, &mut pen, 100..200);
+        // Enough for the journal to have forgotten how it began.
+        for _ in 0..3 {
+            let many = (0..40_000).map(|number| event(EventKind::LeaseRenewed, &lease(1 + number, "ada", &["task:1"])));
+            commit(&mut store, &pen.batch(vec![], many.collect()));
+            store.flush().expect("folds");
+        }
         drop(store);
         fs::remove_file(dir.path().join(lost)).unwrap();
-        // Before the store is opened, which makes the missing file anew.
+        // Before the store is opened, which may make the missing file anew.
         let checked = check(dir.path());
         assert!(!checked.as_ref().is_ok_and(|report| report.is_ok()), "{lost}: {checked:?}");
         let why = open_error(dir.path());
@@ -265,7 +327,9 @@ fn a_restore_that_was_cut_short_before_its_journal_had_a_row_is_sound_and_starts
     store.reader().backup(&restored.path().join("tables.db")).expect("a backup");
     let empty = tempfile::tempdir().unwrap();
     drop(open(empty.path()));
-    fs::copy(empty.path().join("journal.db"), restored.path().join("journal.db")).unwrap();
+    for name in ["journal.1", "journal.2"] {
+        fs::copy(empty.path().join(name), restored.path().join(name)).unwrap();
+    }
     assert_eq!(check(restored.path()).expect("a report").problems, [""; 0]);
     assert_eq!(open(restored.path()).load(&mut |_| {}).expect("load").seq, pen.head.seq);
 }
@@ -294,7 +358,7 @@ fn l2_a_restored_store_begins_later_than_its_original_after_1024_starts() {
 }
 
 #[test]
-fn the_journal_is_trimmed_only_up_to_a_finished_checkpoint() {
+fn the_journal_may_forget_only_up_to_a_finished_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
     let mut pen = start(&mut store);
@@ -306,11 +370,7 @@ fn the_journal_is_trimmed_only_up_to_a_finished_checkpoint() {
     let stats = store.reader().stats();
     assert_eq!((stats.lag(), stats.lag_ms(), stats.checkpointed_seq), (0, 0, pen.head.seq));
     fill(&mut store, &mut pen, 100..300);
-    let flushed = stats.checkpointed_seq;
-    drop(store);
-    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
-    let first: i64 = journal.query_row("SELECT min(seq) FROM journal", [], |row| row.get(0)).unwrap();
-    assert_eq!(first as u64, flushed / 64 * 64 + 1, "whole stretches up to the checkpoint and no further");
+    assert_eq!(store.reader().stats().checkpointed_seq, stats.checkpointed_seq, "what follows waits for the next one");
 }
 
 #[test]
@@ -521,7 +581,6 @@ fn the_check_finds_what_does_not_fit() {
             "UPDATE events SET value = replace(value, 'src/3.rs', 'src/1.rs') WHERE seq = 4",
             "while agent-1 held",
         ),
-        ("journal.db", "DELETE FROM journal WHERE seq = 4", "the journal has no batch 4"),
     ];
     for (file, damage, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -620,9 +679,6 @@ fn the_check_reads_an_older_schema_as_it_is() {
     let copy = tempfile::tempdir().unwrap();
     copy_files(dir.path(), copy.path());
     rusqlite::Connection::open(copy.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
-    let journal = rusqlite::Connection::open(copy.path().join("journal.db")).unwrap();
-    journal.execute_batch("DROP TABLE parts; PRAGMA user_version = 1").unwrap();
-    drop(journal);
     let report = check_untouched(copy.path(), copy.path()).expect("a report");
     assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], 15, pen.head));
 }
@@ -646,11 +702,11 @@ fn what_a_first_start_that_was_cut_short_left_is_sound() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_not_its_copy() {
+fn a_file_that_is_no_journal_is_named_by_the_check() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
-    let path = dir.path().join("journal.db");
-    fs::write(&path, "this is a diary, not a database. ".repeat(100)).unwrap();
+    let path = dir.path().join("journal.2");
+    fs::write(&path, "this is a diary, not a journal. ".repeat(100)).unwrap();
     let report = check_untouched(dir.path(), dir.path()).expect("a report");
     assert!(report.problems[0].contains(&path.display().to_string()), "{:?}", report.problems);
 }
@@ -746,23 +802,35 @@ fn filters_find_events_across_many_blocks_in_bounded_pages() {
 }
 
 #[test]
-fn a_failed_commit_poisons_the_store() {
+fn a_damaged_row_of_the_journal_stops_the_start_and_is_found_by_the_check() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
-    commit(&mut store, &pen.grant(&lease(1, "ada", &["task:1"])));
-    // The same number twice: SQLite refuses the row, as it would refuse one that another writer had written.
-    let other = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
-    let locked = other.execute("INSERT INTO journal VALUES (2, 1, 0, 0, 0, '[]', '[]')", []);
-    assert!(locked.is_err(), "the journal is locked against everyone else");
+    fill(&mut store, &mut pen, 1..10);
     drop(store);
-    other.execute("CREATE TRIGGER full BEFORE INSERT ON journal BEGIN SELECT RAISE(ABORT, 'broken'); END", []).unwrap();
-    drop(other);
+    let rows = super::common::journal_rows(dir.path());
+    let path = dir.path().join("journal.1");
+    let mut book = fs::read(&path).unwrap();
+    book[rows[5].start + 90] ^= 1;
+    fs::write(&path, book).unwrap();
+    let why = open_error(dir.path());
+    assert!(matches!(&why, Error::Corrupt { path: found, .. } if *found == path), "{why}");
+    assert_eq!(check(dir.path()).expect("a report").problems, [why.to_string()]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_failed_commit_poisons_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    // The journal changes to its second book when the first is full.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("journal.2")).unwrap();
     let mut store = open(dir.path());
     let mut pen = start(&mut store);
+    let many = (0..40_000).map(|number| event(EventKind::LeaseRenewed, &lease(1 + number, "ada", &["task:1"])));
+    commit(&mut store, &pen.batch(vec![], many.collect()));
     let batch = pen.batch(vec![Change::Renewed(Token::from_u64(1), at(1))], vec![]);
     let failed = store.commit(&batch);
-    assert!(matches!(&failed, Err(CommitError::Failed(Error::Database { .. }))), "{failed:?}");
+    assert!(matches!(&failed, Err(CommitError::Failed(Error::Full { .. }))), "{failed:?}");
     assert!(matches!(store.commit(&batch), Err(CommitError::Failed(Error::Poisoned))));
 }
 

@@ -47,9 +47,9 @@ fn commits_until_it_fails(happens: Happens) -> (Sqlite, CommitError) {
 #[test]
 fn a_directory_that_is_removed_moved_or_replaced_fails_the_commits_that_follow() {
     let ways: [(&str, Happens, &str); 4] = [
-        ("removed", |dir| fs::remove_dir_all(dir).unwrap(), "journal.db"),
-        ("moved", |dir| fs::rename(dir, dir.with_file_name("moved")).unwrap(), "journal.db"),
-        ("replaced", replace, "journal.db"),
+        ("removed", |dir| fs::remove_dir_all(dir).unwrap(), "journal.1"),
+        ("moved", |dir| fs::rename(dir, dir.with_file_name("moved")).unwrap(), "journal.1"),
+        ("replaced", replace, "journal.1"),
         ("without tables", |dir| fs::remove_file(dir.join("tables.db")).unwrap(), "tables.db"),
     ];
     for (way, happens, names) in ways {
