@@ -76,6 +76,9 @@ use crate::refusal::Refusal;
 use crate::task::command::TaskView;
 use crate::{Resource, Timestamp, Token};
 
+/// How many deadlines that renewals have overtaken are moved on at once.
+const MOVES_MAX: usize = 1_024;
+
 /// What commands are decided with, and what they leave behind. One turn serves a whole batch.
 pub struct Turn<'a> {
     now: Timestamp,
@@ -151,6 +154,7 @@ impl Ledger {
         self.settle(turn);
         self.settle_tasks(turn);
         self.serve_queue(turn);
+        self.clear_out_deadlines();
         reply
     }
 
@@ -159,29 +163,30 @@ impl Ledger {
         self.head
     }
 
-    /// When something lapses next, if nothing is renewed until then.
+    /// When something lapses next, if nothing is renewed until then; sooner if there is much that was renewed.
     pub fn next_deadline(&mut self) -> Option<Timestamp> {
+        // Entries that renewals have overtaken are moved on, so that nobody wakes up for nothing; not all if there are many.
+        for _ in 0..MOVES_MAX {
+            let (at, due) = self.deadlines.peek()?;
+            let deadline = self.deadline_of(due);
+            if self.deadlines.correct_first(deadline) {
+                return Some(at);
+            }
+        }
+        self.deadlines.peek().map(|(at, _)| at)
+    }
+
+    /// Lets go of some deadlines that came to nothing.
+    fn clear_out_deadlines(&mut self) {
+        if !self.deadlines.has_fresh() {
+            return;
+        }
         let leases = self.leases.len() + self.queue.len() + self.closures.len() + self.keys.len();
         let documents = self.lost.len() + self.intents.retrying() + self.agents.len() + self.coordinators.live();
         let work = self.tasks.all.len() + self.tasks.queues.polls() + self.flows.len();
-        let live = leases + documents + work;
-        if self.deadlines.is_mostly_stale(live) {
-            let mut deadlines = std::mem::take(&mut self.deadlines);
-            deadlines.rebuild(|due| self.deadline_of(due));
-            self.deadlines = deadlines;
-        }
-        // Entries that renewals have overtaken are moved on, so that nobody wakes up for nothing.
-        while let Some((at, due)) = self.deadlines.peek() {
-            match self.deadline_of(due) {
-                Some(real) if real <= at => return Some(at),
-                Some(later) => {
-                    self.deadlines.pop();
-                    self.deadlines.push(later, due);
-                }
-                None => drop(self.deadlines.pop()),
-            }
-        }
-        None
+        let mut deadlines = std::mem::take(&mut self.deadlines);
+        deadlines.clear_out(leases + documents + work, |due| self.deadline_of(due));
+        self.deadlines = deadlines;
     }
 
     fn next_token(&mut self) -> Token {

@@ -617,17 +617,13 @@ fn l15_what_is_exactly_at_a_bound_is_allowed() {
 #[test]
 fn l15_a_wait_among_too_many_to_be_sure_of_is_refused_not_granted_unseen() {
     let mut desk = Desk::new();
-    // One who waits within its own lease may pass others, so that nobody's place tells who waits for whom.
-    let whole = desk.take("intent:x/*", "nan");
-    desk.granted(Acquire { within: Some(whole.token), ..acquire("intent:x/s", "nan") });
     desk.take("task:cold", "bob");
     desk.take("task:hot", "ann");
+    // Everyone alone is waited for by all behind that would share.
     for n in 0..500 {
         desk.queued(wait("task:hot", &format!("cid-{n}")));
+        desk.queued(Acquire { mode: Mode::Shared, ..wait("task:hot", &format!("dan-{n}")) });
     }
-    desk.queued(wait("task:cold", "dan"));
-    let shy = Acquire { within: Some(whole.token), ..wait("task:hot", "nan") };
-    desk.queued(shy);
     let Refusal::LimitReached { max, .. } = desk.refused(wait("task:cold", "ann")) else { panic!() };
     assert_eq!(max, limits::DEADLOCK_EDGES_MAX);
 }
@@ -691,7 +687,7 @@ fn deadlines_of_leases_long_gone_do_not_pile_up() {
         desk.renew_as(&kept, "ann", Some(ttl(if n % 2 == 0 { 2_000_000 } else { 3_000_000 })));
         desk.ledger.next_deadline();
     }
-    assert!(desk.apply(Count).deadlines < 5_000, "{:?}", desk.apply(Count));
+    assert!(desk.apply(Count).deadlines < 6_000, "{:?}", desk.apply(Count));
     let next = desk.ledger.next_deadline().unwrap();
     assert_eq!(next.unix_ms(), desk.now + 3_000_000, "the one lease that is left decides");
 }

@@ -214,7 +214,7 @@ impl Ledger {
         turn.changes.push(Change::Put(Record::Agent(Arc::clone(&agent))));
         self.agents.put(Arc::clone(&agent));
         if let Some(at) = agent.deadline() {
-            self.deadlines.push(at, Due::Agent(agent.id));
+            self.deadlines.push_again(at, Due::Agent(agent.id));
         }
         let said = json!({ "status": agent.status, "old_status": old, "version": agent.version });
         let resource = Resource::parse(&format!("agent:{}", agent.name)).ok();

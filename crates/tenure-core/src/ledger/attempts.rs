@@ -218,7 +218,7 @@ impl Ledger {
             Next::Retry(at) => {
                 intent.attempts.next_at = Some(at);
                 intent.attempts.next_agent = Some(agent.clone());
-                self.deadlines.push(at, Due::Retry(intent.id));
+                self.deadlines.push_again(at, Due::Retry(intent.id));
                 self.put_intent(turn, intent);
             }
             Next::Fallback(fallback) => {

@@ -275,7 +275,7 @@ impl Ledger {
             self.forget_terms(turn, term.led);
         }
         if let Some(at) = term.deadline() {
-            self.deadlines.push(at, Due::Coordinator(term.id));
+            self.deadlines.push_again(at, Due::Coordinator(term.id));
         }
         let mut all = json!({ "coordinator_id": term.id, "status": term.status, "supervisor_id": term.supervisor });
         if let (Some(all), Value::Object(said)) = (all.as_object_mut(), said) {

@@ -2,9 +2,10 @@
 //!
 //! An entry is a hint, not a promise. A renewal does not touch the queue: it only moves the deadline in the lease, and
 //! the entry is looked up again when it fires. So an entry may be too early or about something long gone, never too late.
+//! What came to nothing is cleared out a little with every command, never all at once.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::command::WaiterId;
 use crate::id::{FlowId, TaskId};
@@ -43,18 +44,39 @@ pub(crate) enum Due {
     Advance,
 }
 
-/// Entries for things that are gone are tolerated up to this many, and up to as many as there are live ones.
-const STALE_MIN: usize = 1_024;
+/// Entries that came to nothing are tolerated up to this many, and up to as many as there are live things.
+const STALE_MIN: usize = 4_096;
+
+/// How many entries are looked at for each one that comes. More than one, so that it ends.
+const LOOKS_PER_ENTRY: usize = 4;
+
+type Entries = BinaryHeap<Reverse<(Timestamp, Due)>>;
 
 /// The queue of deadlines.
 #[derive(Default)]
 pub(crate) struct Deadlines {
-    entries: BinaryHeap<Reverse<(Timestamp, Due)>>,
+    entries: Entries,
+    /// Entries that wait to be looked through: those that count go back to the others.
+    aside: Entries,
+    /// Which entry counts, for things that may have more than one.
+    counting: BTreeMap<Due, Timestamp>,
+    /// How many entries came since the last look.
+    fresh: usize,
 }
 
 impl Deadlines {
+    /// Has something that has no entry yet looked at when it is `at`.
     pub(crate) fn push(&mut self, at: Timestamp, due: Due) {
+        self.fresh += 1;
         self.entries.push(Reverse((at, due)));
+    }
+
+    /// Has something that may have an entry already looked at when it is `at`, or sooner.
+    pub(crate) fn push_again(&mut self, at: Timestamp, due: Due) {
+        if self.counting.get(&due).is_none_or(|counts| at < *counts) {
+            self.counting.insert(due, at);
+            self.push(at, due);
+        }
     }
 
     /// As [`Deadlines::push`], if there is a deadline.
@@ -66,59 +88,147 @@ impl Deadlines {
 
     /// The earliest entry.
     pub(crate) fn peek(&self) -> Option<(Timestamp, Due)> {
-        self.entries.peek().map(|Reverse(entry)| *entry)
+        let firsts = self.entries.peek().into_iter().chain(self.aside.peek());
+        firsts.map(|Reverse(entry)| *entry).min()
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Timestamp, Due)> {
-        self.entries.pop().map(|Reverse(entry)| entry)
+        let first = self.peek()?;
+        let is_aside = self.aside.peek() == Some(&Reverse(first));
+        if is_aside {
+            self.aside.pop()
+        } else {
+            self.entries.pop()
+        };
+        self.drop_counting(first);
+        Some(first)
+    }
+
+    /// Moves the earliest entry on, or drops it, if what it is about lapses at another time or never. Whether it was right.
+    pub(crate) fn correct_first(&mut self, deadline: Option<Timestamp>) -> bool {
+        let Some((at, due)) = self.peek() else { return false };
+        let counts = self.counts((at, due));
+        if counts && deadline.is_some_and(|deadline| deadline <= at) {
+            return true;
+        }
+        let has_others = self.counting.contains_key(&due);
+        self.pop();
+        if let Some(later) = deadline.filter(|_| counts) {
+            self.entries.push(Reverse((later, due)));
+            if has_others {
+                self.counting.insert(due, later);
+            }
+        }
+        false
+    }
+
+    /// Looks through the entries if most of them must have come to nothing: a few for each that came since, so that nobody waits
+    /// until a million are gone.
+    pub(crate) fn clear_out(&mut self, live: usize, deadline_of: impl Fn(Due) -> Option<Timestamp>) {
+        let looks = LOOKS_PER_ENTRY * std::mem::take(&mut self.fresh);
+        if self.aside.is_empty() && self.entries.len() > 2 * live + STALE_MIN {
+            let room = Entries::with_capacity(self.entries.len());
+            self.aside = std::mem::replace(&mut self.entries, room);
+        }
+        for _ in 0..looks {
+            let Some(Reverse(entry)) = self.aside.pop() else { return };
+            if self.counts(entry) && deadline_of(entry.1).is_some() {
+                self.entries.push(Reverse(entry));
+            } else {
+                self.drop_counting(entry);
+            }
+            if self.aside.is_empty() {
+                self.aside = Entries::new();
+            }
+        }
+    }
+
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.fresh > 0
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.aside.len()
     }
 
-    /// Whether more than half of the entries must be about things that are gone, so that it pays to drop them.
-    pub(crate) fn is_mostly_stale(&self, live: usize) -> bool {
-        self.entries.len() > 2 * live + STALE_MIN
+    fn counts(&self, (at, due): (Timestamp, Due)) -> bool {
+        self.counting.get(&due).is_none_or(|counts| *counts == at)
     }
 
-    /// One entry for each live thing, at its real deadline. In place: short leases make it happen every thousand grants or so.
-    pub(crate) fn rebuild(&mut self, deadline_of: impl Fn(Due) -> Option<Timestamp>) {
-        let mut seen = HashSet::new();
-        let mut entries = std::mem::take(&mut self.entries).into_vec();
-        entries.retain_mut(|Reverse((at, due))| match deadline_of(*due) {
-            Some(deadline) if seen.insert(*due) => {
-                *at = deadline;
-                true
-            }
-            _ => false,
-        });
-        if entries.capacity() > 8 * (entries.len() + STALE_MIN) {
-            entries.shrink_to(2 * (entries.len() + STALE_MIN));
+    fn drop_counting(&mut self, (at, due): (Timestamp, Due)) {
+        if self.counting.get(&due) == Some(&at) {
+            self.counting.remove(&due);
         }
-        self.entries = entries.into();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_ms(ms)
+    }
+
+    fn lease(token: u64) -> Due {
+        Due::Lease(Token::from_u64(token))
+    }
+
     #[test]
-    fn a_rebuilt_queue_has_every_live_thing_once_and_at_its_real_deadline() {
-        let at = Timestamp::from_unix_ms;
-        let [other, shortened, gone] = [1, 2, 3].map(|token| Due::Lease(Token::from_u64(token)));
+    fn no_operation_looks_at_more_than_a_few_entries_however_many_came_to_nothing() {
+        const LIVE: u64 = 20_000;
         let mut deadlines = Deadlines::default();
-        // A shorter ttl is a second entry, and the heap may have it behind the first.
-        for (ms, due) in [(0, other), (60, shortened), (5, shortened), (7, gone)] {
-            deadlines.push(at(ms), due);
+        let looked_at = Cell::new(0);
+        let (mut most, mut longest) = (0, 0);
+        for token in 0..10 * LIVE {
+            // The first ones live on; each of the others is gone before the next comes, and some would have been due sooner.
+            deadlines.push(at(1_000_000 + token * 7_919 % 1_000_003), lease(token));
+            looked_at.set(0);
+            deadlines.clear_out(LIVE as usize, |due| {
+                looked_at.set(looked_at.get() + 1);
+                (due < lease(LIVE)).then_some(at(2_000_000))
+            });
+            most = most.max(looked_at.get());
+            longest = longest.max(deadlines.len());
         }
-        deadlines.rebuild(|due| match due {
-            Due::Lease(token) if token.as_u64() == 1 => Some(at(9)),
-            Due::Lease(token) if token.as_u64() == 2 => Some(at(5)),
-            _ => None,
-        });
-        assert_eq!([deadlines.pop(), deadlines.pop()], [Some((at(5), shortened)), Some((at(9), other))]);
-        assert_eq!(deadlines.pop(), None);
+        assert_eq!(most, LOOKS_PER_ENTRY, "entries looked at by one operation");
+        assert!(longest < 3 * LIVE as usize + 2 * STALE_MIN, "{longest} entries");
+        let mut left: Vec<Due> = std::iter::from_fn(|| deadlines.pop()).map(|(_, due)| due).collect();
+        left.retain(|due| *due < lease(LIVE));
+        assert_eq!(left.len(), LIVE as usize, "what lives keeps its entry");
+    }
+
+    #[test]
+    fn entries_come_in_order_also_while_they_are_looked_through() {
+        let mut deadlines = Deadlines::default();
+        let count = 2 * STALE_MIN as u64;
+        for token in 0..count {
+            deadlines.push(at(token * 7_919 % count), lease(token));
+        }
+        deadlines.fresh = 10;
+        deadlines.clear_out(0, |_| Some(at(count)));
+        assert!(!deadlines.aside.is_empty() && !deadlines.entries.is_empty());
+        let found: Vec<u64> = std::iter::from_fn(|| deadlines.pop()).map(|(at, _)| at.unix_ms()).collect();
+        assert_eq!(found, (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_entry_counts_however_often_a_deadline_came_sooner() {
+        let mut deadlines = Deadlines::default();
+        deadlines.push(at(60), lease(1));
+        for ms in [50, 40, 55, 45] {
+            deadlines.push_again(at(ms), lease(1));
+        }
+        assert_eq!((deadlines.len(), deadlines.peek()), (3, Some((at(40), lease(1)))));
+        assert!(!deadlines.correct_first(Some(at(70))), "it was too early");
+        for _ in 0..2 {
+            assert!(!deadlines.correct_first(Some(at(70))), "{:?} counts no more", deadlines.peek());
+        }
+        assert_eq!((deadlines.len(), deadlines.peek()), (1, Some((at(70), lease(1)))));
+        assert!(deadlines.correct_first(Some(at(70))));
+        assert!(!deadlines.correct_first(None), "it is gone");
+        assert_eq!((deadlines.pop(), deadlines.counting.len()), (None, 0));
     }
 }

@@ -62,20 +62,25 @@ impl Ledger {
         let Some(holdings) = self.holders.get(holder).filter(|_| !self.queue.is_empty()) else { return followers };
         for lease in holdings.leases.iter().filter_map(|token| self.leases.get(token)) {
             let behind = |waiter: &Waiter| !waiter.chain.contains(&lease.token);
-            self.waiting_behind(&lease.resources, lease.mode, 0, behind, &mut followers);
+            *edges += self.waiting_behind(&lease.resources, lease.mode, 0, behind, &mut followers);
         }
         for id in &holdings.waits {
             if let Some(first) = self.queue.get(*id) {
-                // One that lives within what this one waits for may pass it.
-                let behind = |w: &Waiter| !self.waits_for_any_of(first.resources(), first.mode(), &w.chain);
-                self.waiting_behind(first.resources(), first.mode(), id.0 + 1, behind, &mut followers);
+                let behind = |waiter: &Waiter| !self.may_pass(waiter, first);
+                *edges += self.waiting_behind(first.resources(), first.mode(), id.0 + 1, behind, &mut followers);
             }
         }
-        *edges += followers.len();
         followers
     }
 
-    /// The holders of waits from `first` on that are at odds with these resources, as far as they are `behind` them.
+    /// Whether one that lives within a lease may pass another that waits for that very lease.
+    fn may_pass(&self, waiter: &Waiter, other: &Waiter) -> bool {
+        self.waits_for_any_of(other.resources(), other.mode(), &waiter.chain)
+    }
+
+    /// The holders of waits from `first` on that are at odds with these resources, as far as they are `behind` them. Of those
+    /// that wait for another one of them at the same place there need be none: they are found through it. Says how many it has
+    /// looked at.
     fn waiting_behind(
         &self,
         resources: &Resources,
@@ -83,20 +88,29 @@ impl Ledger {
         first: u64,
         behind: impl Fn(&Waiter) -> bool,
         into: &mut Vec<Holder>,
-    ) {
+    ) -> usize {
+        let mut looks = 0;
         for resource in resources {
-            for (_, ids, waiting_mode) in self.queue.wanted.against(resource, mode) {
-                let from = ids.partition_point(|id| *id < first);
-                let waiters = ids.iter().skip(from).filter_map(|id| self.queue.get(WaiterId(*id)));
-                for waiter in waiters.filter(|waiter| behind(waiter)) {
-                    into.push(waiter.holder().clone());
-                    // The others at this place wait for this one, and so are found through it.
-                    if waiting_mode == Mode::Exclusive && self.queue.is_strict() {
-                        break;
-                    }
+            for (at, ids, waiting_mode) in self.queue.wanted.against(resource, mode) {
+                let mut waiters = self.waiters_from(ids, first).inspect(|_| looks += 1).filter(|(_, w)| behind(w));
+                if waiting_mode == Mode::Shared {
+                    into.extend(waiters.map(|(_, waiter)| waiter.holder().clone()));
+                    continue;
                 }
+                let Some((id, next)) = waiters.next() else { continue };
+                into.push(next.holder().clone());
+                let nested = self.waiters_from(self.queue.nested.at(at, waiting_mode), id + 1).inspect(|_| looks += 1);
+                let passing = nested.filter(|(_, waiter)| behind(waiter) && self.may_pass(waiter, next));
+                into.extend(passing.map(|(_, waiter)| waiter.holder().clone()));
             }
         }
+        looks
+    }
+
+    /// The waits of a place from `first` on.
+    fn waiters_from<'a>(&'a self, ids: &'a [u64], first: u64) -> impl Iterator<Item = (u64, &'a Waiter)> {
+        let from = ids.partition_point(|id| *id < first);
+        ids.iter().skip(from).filter_map(|id| Some((*id, self.queue.get(WaiterId(*id))?)))
     }
 
     /// Whom a new wait would wait for.

@@ -170,7 +170,7 @@ impl Ledger {
         }
         let deadlines: Vec<_> = self.flows.all.values().filter_map(|flow| Some((flow.deadline()?, flow.id))).collect();
         for (at, id) in deadlines {
-            self.deadlines.push(at, Due::Flow(id));
+            self.deadlines.push_again(at, Due::Flow(id));
         }
         self.settle_tasks(turn);
     }

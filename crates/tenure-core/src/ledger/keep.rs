@@ -70,7 +70,7 @@ impl Ledger {
         lease.ttl = ttl;
         if comes_sooner {
             // An entry that is too late would let the lease live on.
-            self.deadlines.push(expires_at, Due::Lease(token));
+            self.deadlines.push_again(expires_at, Due::Lease(token));
         }
         if keeps_ttl {
             turn.changes.push(Change::Renewed(token, expires_at));
@@ -179,16 +179,12 @@ impl Ledger {
 
     /// Ends everything that is due, in the order in which it was due, and gives what becomes free to those in line.
     pub(crate) fn lapse(&mut self, turn: &mut Turn<'_>) {
-        while let Some((at, due)) = self.deadlines.peek().filter(|(at, _)| *at <= turn.now()) {
-            self.deadlines.pop();
-            match self.deadline_of(due) {
-                None => continue,
-                Some(moved) if moved > at => {
-                    self.deadlines.push(moved, due);
-                    continue;
-                }
-                Some(_) => {}
+        while let Some((_, due)) = self.deadlines.peek().filter(|(at, _)| *at <= turn.now()) {
+            let deadline = self.deadline_of(due);
+            if !self.deadlines.correct_first(deadline) {
+                continue;
             }
+            self.deadlines.pop();
             match due {
                 Due::Lease(token) => drop(self.end(turn, token, End::Expired, Cause::default())),
                 Due::Wait(waiter) => self.time_out(turn, waiter),

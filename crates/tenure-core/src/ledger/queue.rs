@@ -4,7 +4,7 @@
 //! if nothing active and no older wait stands against it. Waits live in memory only: they end with their connection.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 
 use crate::command::{Acquire, Leave, WaiterId};
 use crate::lease::{Mode, Resources};
@@ -45,12 +45,19 @@ pub(crate) struct Queue {
     waiters: BTreeMap<WaiterId, Waiter>,
     pub(crate) wanted: ByMode,
     last: u64,
-    /// How many of them live within a lease: they may pass others that wait for that very lease.
-    nested: usize,
+    /// Those that live within a lease, by place: they may pass others that wait for that very lease.
+    pub(crate) nested: ByMode,
+    /// And by each of the leases that they live within.
+    within: BTreeSet<(Token, WaiterId)>,
+    /// How often a wait was looked at.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
 }
 
 impl Queue {
     pub(crate) fn get(&self, id: WaiterId) -> Option<&Waiter> {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
         self.waiters.get(&id)
     }
 
@@ -62,11 +69,6 @@ impl Queue {
         self.waiters.is_empty()
     }
 
-    /// Whether nobody in line lives within a lease, so that whoever waits at a place waits for those before it there.
-    pub(crate) fn is_strict(&self) -> bool {
-        self.nested == 0
-    }
-
     /// A place in the one order of all waits.
     pub(crate) fn next_id(&mut self) -> WaiterId {
         self.last += 1;
@@ -76,7 +78,10 @@ impl Queue {
     fn insert(&mut self, waiter: Waiter) -> WaiterId {
         let id = self.next_id();
         self.wanted.insert(waiter.resources(), waiter.mode(), id.0);
-        self.nested += usize::from(!waiter.chain.is_empty());
+        if !waiter.chain.is_empty() {
+            self.nested.insert(waiter.resources(), waiter.mode(), id.0);
+            self.within.extend(waiter.chain.iter().map(|token| (*token, id)));
+        }
         self.waiters.insert(id, waiter);
         id
     }
@@ -92,17 +97,26 @@ impl Queue {
     fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
         self.wanted.remove(waiter.resources(), waiter.mode(), id.0);
-        self.nested -= usize::from(!waiter.chain.is_empty());
+        if !waiter.chain.is_empty() {
+            self.nested.remove(waiter.resources(), waiter.mode(), id.0);
+            for token in &waiter.chain {
+                self.within.remove(&(*token, id));
+            }
+        }
         Some(waiter)
     }
 
     /// Those that live within this lease.
     fn nested_in(&self, token: Token) -> Vec<WaiterId> {
-        if self.nested == 0 {
-            return Vec::new();
-        }
-        self.waiters.iter().filter(|(_, waiter)| waiter.chain.contains(&token)).map(|(id, _)| *id).collect()
+        self.within.range((token, WaiterId(0))..=(token, WaiterId(u64::MAX))).map(|(_, id)| *id).collect()
     }
+}
+
+/// The first id at this place and of this mode behind another.
+fn next_at(index: &ByMode, at: &Resource, mode: Mode, after: WaiterId) -> Option<WaiterId> {
+    let ids = index.at(at, mode);
+    let next = ids.partition_point(|id| *id <= after.0);
+    ids.get(next).map(|id| WaiterId(*id))
 }
 
 impl Ledger {
@@ -184,7 +198,8 @@ impl Ledger {
         self.line_up(&mut line);
         while let Some(Reverse((id, at, mode))) = line.pop() {
             let moves_on = !seen.insert(id) || self.serve(turn, id);
-            if moves_on && let Some(next) = self.next_at(&at, mode, id) {
+            let behind = if moves_on { &self.queue.wanted } else { &self.queue.nested };
+            if let Some(next) = next_at(behind, &at, mode, id) {
                 line.push(Reverse((next, at, mode)));
             }
             // A wait that was given up has made room for those behind it.
@@ -201,14 +216,13 @@ impl Ledger {
         }
     }
 
-    /// Looks at one wait; says whether those behind it at the same place are worth a look too.
+    /// Looks at one wait; says whether all those behind it at the same place are worth a look too, or only nested ones.
     fn serve(&mut self, turn: &mut Turn<'_>, id: WaiterId) -> bool {
         let Some(waiter) = self.queue.get(id) else { return true };
         if self.obstacle_of(id, waiter).is_some() {
             // At one place whoever stands behind a blocked wait is blocked by it, or by what blocks it; except that a
             // shared wait can be blocked by its other resources, and that nested ones may pass.
-            let blocks_all = waiter.mode() == Mode::Exclusive || waiter.resources().len() == 1;
-            return !(blocks_all && self.queue.is_strict());
+            return waiter.mode() == Mode::Shared && waiter.resources().len() > 1;
         }
         match self.admit(&waiter.request) {
             _ if !turn.is_waiting(id) => self.give_up(id),
@@ -222,12 +236,6 @@ impl Ledger {
             }
         }
         true
-    }
-
-    fn next_at(&self, at: &Resource, mode: Mode, after: WaiterId) -> Option<WaiterId> {
-        let ids = self.queue.wanted.at(at, mode);
-        let next = ids.partition_point(|id| *id <= after.0);
-        ids.get(next).map(|id| WaiterId(*id))
     }
 
     fn obstacle_of(&self, id: WaiterId, waiter: &Waiter) -> Option<Conflict> {
@@ -246,5 +254,108 @@ impl Command for Leave {
     fn decide(self, ledger: &mut Ledger, _turn: &mut Turn<'_>) {
         ledger.give_up(self.0);
         ledger.tasks.queues.leave(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Head;
+    use crate::command::{Acquired, Release};
+    use crate::lease::Lease;
+    use crate::{Epoch, Ttl};
+
+    /// A line of ten thousand, and who looks how often.
+    struct Line {
+        ledger: Ledger,
+        now: u64,
+        head: Lease,
+    }
+
+    const LENGTH: usize = 10_000;
+
+    impl Line {
+        fn new() -> Line {
+            let mut ledger = Ledger::open(Head::default(), Epoch(1));
+            let head = granted(apply(&mut ledger, 1, acquire("task:hot", "agent-0")));
+            let mut line = Line { ledger, now: 1, head };
+            for n in 1..=LENGTH {
+                line.wait("task:hot", &format!("agent-{n}"), None);
+            }
+            line
+        }
+
+        fn apply<C: Command>(&mut self, command: C) -> C::Reply {
+            self.now += 1;
+            self.ledger.queue.looks.set(0);
+            apply(&mut self.ledger, self.now, command)
+        }
+
+        fn wait(&mut self, resource: &str, holder: &str, within: Option<Token>) {
+            let request = Acquire { wait_ms: Some(3_600_000), within, ..acquire(resource, holder) };
+            let answer = self.apply(request);
+            assert!(matches!(answer, Acquired::Queued(_)), "{answer:?}");
+        }
+
+        /// One who lives within a lease and waits, far away from the line.
+        fn nest(&mut self) {
+            let parent = granted(self.apply(acquire("path:a", "nest")));
+            granted(self.apply(acquire("path:b", "other")));
+            self.wait("path:b", "nest", Some(parent.token));
+        }
+
+        /// The head of the line gives way to the next; how many waits were looked at.
+        fn hand_over(&mut self) -> usize {
+            let Lease { token, holder, .. } = self.head.clone();
+            self.apply(Release { token, holder });
+            let (_, newest) = self.ledger.leases.last_key_value().expect("a lease");
+            assert!(newest.token > token, "the next in line was granted");
+            self.head = newest.clone();
+            self.ledger.queue.looks.get()
+        }
+    }
+
+    fn apply<C: Command>(ledger: &mut Ledger, now: u64, command: C) -> C::Reply {
+        ledger.apply(&mut Turn::new(Timestamp::from_unix_ms(now), &|_| true), command)
+    }
+
+    fn acquire(resource: &str, holder: &str) -> Acquire {
+        let ttl = Ttl::from_ms(86_400_000).expect("a ttl");
+        Acquire::new([Resource::parse(resource).expect("a resource")], Holder::parse(holder).expect("a holder"), ttl)
+    }
+
+    fn granted(answer: Acquired) -> Lease {
+        match answer {
+            Acquired::Granted(grant) => grant.lease,
+            answer => panic!("{answer:?}"),
+        }
+    }
+
+    #[test]
+    fn l9_a_nested_wait_elsewhere_does_not_slow_a_long_line_down() {
+        let mut line = Line::new();
+        let plain = line.hand_over();
+        line.nest();
+        let beside_nested = line.hand_over();
+        assert_eq!(beside_nested, plain, "waits looked at");
+        assert!(plain < 10, "{plain} waits were looked at");
+    }
+
+    #[test]
+    fn l9_a_nested_wait_in_a_long_line_is_looked_at_and_the_others_are_not() {
+        let mut line = Line::new();
+        let parent = granted(line.apply(acquire("path:a", "nest")));
+        line.wait("task:hot", "nest", Some(parent.token));
+        let looks = line.hand_over();
+        assert!(looks < 20, "{looks} waits were looked at");
+    }
+
+    #[test]
+    fn l9_whom_ten_thousand_wait_for_may_wait_though_there_is_a_nested_wait_elsewhere() {
+        let mut line = Line::new();
+        line.nest();
+        line.wait("path:b", "agent-0", None);
+        let looks = line.ledger.queue.looks.get();
+        assert!(looks < 10 * LENGTH, "{looks} waits were looked at");
     }
 }

@@ -25,7 +25,7 @@ impl Ledger {
         if !self.tasks.over.is_empty() {
             let at = turn.now().plus_ms(1);
             self.flows.goes_on_at = Some(at);
-            self.deadlines.push(at, Due::Advance);
+            self.deadlines.push_again(at, Due::Advance);
         }
     }
 

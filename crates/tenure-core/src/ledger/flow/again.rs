@@ -74,7 +74,7 @@ impl Ledger {
         };
         turn.changes.push(Change::Delete(RecordKind::Archive, id.into()));
         if let Some(at) = flow.deadline() {
-            self.deadlines.push(at, Due::Flow(id));
+            self.deadlines.push_again(at, Due::Flow(id));
         }
         let event = flow_event(EventKind::FlowStarted, turn, &flow);
         self.emit(turn, event);

@@ -73,7 +73,7 @@ impl Ledger {
         let (deadline, event) = (flow.deadline(), flow_event(EventKind::FlowResumed, turn, flow));
         self.emit(turn, event);
         if let Some(at) = deadline {
-            self.deadlines.push(at, Due::Flow(id));
+            self.deadlines.push_again(at, Due::Flow(id));
         }
         self.touch_flow(id);
         let waiting = |task: &&Task| task.status.is_over() && !task.executed && !task.retried;

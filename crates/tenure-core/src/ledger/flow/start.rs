@@ -66,7 +66,7 @@ impl Ledger {
         self.flows.all.insert(id, Box::new(flow));
         self.touch_flow(id);
         if let Some(at) = deadline {
-            self.deadlines.push(at, Due::Flow(id));
+            self.deadlines.push_again(at, Due::Flow(id));
         }
         self.schedule(turn, id, 0, None);
         self.finish_if_done(turn, id);

@@ -106,7 +106,7 @@ impl Ledger {
         let opens_at = self.tasks.queues.open_at(&name, rate, turn.now());
         if let Some(at) = opens_at {
             self.tasks.queues.get_mut(queue)?.wakes_at = Some(at);
-            self.deadlines.push(at, Due::Queue(queue));
+            self.deadlines.push_again(at, Due::Queue(queue));
             return None;
         }
         Some(id)

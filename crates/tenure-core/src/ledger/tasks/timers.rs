@@ -96,7 +96,7 @@ impl Ledger {
     /// Wakes the ledger when something about the task is due.
     pub(crate) fn watch_task(&mut self, id: TaskId) {
         if let Some(at) = self.deadline_of_task(id) {
-            self.deadlines.push(at, Due::Task(id));
+            self.deadlines.push_again(at, Due::Task(id));
         }
     }
 
