@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
 
 fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
     // To open a store makes one where there is none, and a copy of that looks like a backup.
-    if !["tables.db", "journal.db"].iter().any(|name| dir.join(name).exists()) {
+    if !["tables.db", "journal.1", "journal.db"].iter().any(|name| dir.join(name).exists()) {
         let message = format!("there is no data directory with a store at {}", dir.display());
         return Err(Failure::new(Exit::NOT_FOUND, "not_found", message));
     }
