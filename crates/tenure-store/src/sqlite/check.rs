@@ -294,7 +294,10 @@ impl<'a> Check<'a> {
     fn compare_records(&mut self) -> Result<(), Error> {
         for ((kind, id), expected) in std::mem::take(&mut self.changed) {
             let sql = "SELECT value FROM records WHERE kind = ?1 AND id = ?2";
-            if self.text(sql, [kind.as_str(), id.0.as_str()])? != expected {
+            let found = self.text(sql, [kind.as_str(), id.0.as_str()])?;
+            // Retention drops runs that are over from the tables, and the journal still has them for a while.
+            let is_dropped = kind == RecordKind::Archive && found.is_none();
+            if found != expected && !is_dropped {
                 let what = format!("{} {} differs between journal and tables", kind.as_str(), id.0);
                 self.report.problem(what);
             }

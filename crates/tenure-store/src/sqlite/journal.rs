@@ -73,7 +73,9 @@ struct Books {
 impl Journal {
     /// Opens it; makes it if it is not there.
     pub(super) fn open(paths: &[PathBuf; 2]) -> Result<Journal, Error> {
-        Journal::of(paths, Book::open)
+        let journal = Journal::of(paths, Book::open)?;
+        journal.with(|books| books.open.write_last_again())?;
+        Ok(journal)
     }
 
     /// Opens one that is there, and changes nothing.
@@ -164,13 +166,19 @@ impl Journal {
 impl Books {
     fn of(one: Book, other: Book) -> Result<Books, Error> {
         let (mut resting, mut open) = if other.turn > one.turn { (one, other) } else { (other, one) };
-        resting.refuse_damage(open.turn)?;
-        open.refuse_damage(resting.turn)?;
-        if let (Some(last), Some(_)) = (resting.head(), open.head())
-            && open.seqs().start != last.seq + 1
-        {
-            let detail = format!("it begins at batch {}, the book before ends at {}", open.seqs().start, last.seq);
-            return Err(Error::Corrupt { path: open.path, detail });
+        if let Some(damage) = open.damage(resting.turn)? {
+            return Err(damage);
+        }
+        let goes_on = match (resting.head(), open.has_rows()) {
+            (Some(last), true) => open.seqs().start == last.seq + 1,
+            _ => true,
+        };
+        match resting.damage(open.turn)? {
+            None if goes_on => {}
+            // A book that was just taken up again may be torn in its middle, and what it had is safe in the tables then. If it is
+            // not, they end before the first row, and that is refused. Without a beginning it could be the newer one.
+            _ if open.has_rows() && resting.last.is_some() => resting.forget(),
+            damage => damage.map_or(Ok(()), Err)?,
         }
         let claimed = open.last.or(resting.last).map_or(Epoch::default(), |frame| frame.claimed);
         Ok(Books { resting, open, claimed, book_bytes: BOOK_BYTES })
@@ -387,6 +395,30 @@ mod tests {
             );
             append(&journal, found + 1, found);
             assert_eq!(seqs(&journal).last(), Some(&(found + 1)));
+        }
+    }
+
+    #[test]
+    fn a_book_torn_in_its_middle_while_it_is_taken_up_again_is_let_go_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = narrow(dir.path());
+        (1..=100).for_each(|seq| append(&journal, seq, seq - 1));
+        let (path, open) = journal.with(|books| Ok((books.resting.path.clone(), books.open.seqs()))).expect("open");
+        // The start of the file was not written any more, what follows was: the first frame is the old one, whole.
+        for torn in (200..600).step_by(8) {
+            let copy = tempfile::tempdir().expect("a directory");
+            for (from, to) in paths(dir.path()).iter().zip(paths(copy.path())) {
+                let mut bytes = fs::read(from).expect("read");
+                if *from == path {
+                    bytes[torn..torn + 16].fill(0xa5);
+                }
+                fs::write(to, bytes).expect("written");
+            }
+            let journal = narrow(copy.path());
+            assert_eq!(seqs(&journal), open.clone().collect::<Vec<_>>(), "torn at {torn}");
+            append(&journal, 101, 100);
+            drop(journal);
+            assert_eq!(seqs(&narrow(copy.path())).last(), Some(&101));
         }
     }
 

@@ -244,6 +244,9 @@ fn check_step(journal: Option<Extent>, tables: &Db) -> Result<Head, Error> {
 /// journal is gone, so what a first try made of the new one may be thrown away.
 fn bring_forward(dir: &DataDir) -> Result<(), Error> {
     let Some(before) = Before::open(&dir.journal_before())? else { return Ok(()) };
+    if is_left_by_an_older_program(dir, &before)? {
+        return before.remove();
+    }
     let mut tables = Tables::open(&dir.tables())?;
     let head = check_step(before.extent()?, &tables.db)?;
     let mut folded = tables::head(&tables.db)?;
@@ -267,7 +270,30 @@ fn bring_forward(dir: &DataDir) -> Result<(), Error> {
     if before.extent()?.is_some() {
         journal.seed(head)?;
     }
+    dir::sync_directory(&dir.tables())?;
     before.remove()
+}
+
+/// A program from before that is started on a journal of books makes an empty one of its own, and then refuses the tables. One
+/// that has less than the books was put there by somebody.
+fn is_left_by_an_older_program(dir: &DataDir, before: &Before) -> Result<bool, Error> {
+    let books = dir.journal();
+    if !Journal::is_begun(&books) {
+        return Ok(false);
+    }
+    match (Journal::at_rest(&books)?.extent()?, before.extent()?) {
+        (Some(_), None) => Ok(true),
+        (Some(found), Some(old)) if found.last.seq > old.last.seq => {
+            let detail = format!(
+                "it ends at batch {}, {} at {}",
+                old.last.seq,
+                books.map(|path| path.display().to_string()).join(" and "),
+                found.last.seq
+            );
+            Err(Error::OutOfStep { path: dir.journal_before(), detail })
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Folds everything that is only in the journal.

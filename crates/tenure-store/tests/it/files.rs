@@ -226,6 +226,32 @@ fn what_only_the_journal_of_an_earlier_version_has_is_brought_forward_also_when_
 }
 
 #[test]
+fn the_empty_journal_that_an_older_program_leaves_takes_nothing_away() {
+    let dir = fast_dir();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    let (copy, other) = (fast_dir(), fast_dir());
+    copy_files(dir.path(), copy.path());
+    drop(store);
+    drop(open(other.path()));
+    journal_of_before(other.path(), 3);
+    fs::copy(other.path().join("journal.db"), copy.path().join("journal.db")).unwrap();
+    let mut store = open(copy.path());
+    assert_eq!(store.load(&mut |_| {}).expect("loads"), pen.head);
+    drop(store);
+    // One with rows of its own belongs to something else.
+    let mut store = open(other.path());
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..3);
+    drop(store);
+    journal_of_before(other.path(), 3);
+    fs::copy(other.path().join("journal.db"), copy.path().join("journal.db")).unwrap();
+    let why = open_error(copy.path());
+    assert!(matches!(&why, Error::OutOfStep { .. }), "{why}");
+}
+
+#[test]
 fn records_and_events_of_a_newer_version_are_refused_not_left_out() {
     for change in [
         "INSERT INTO records VALUES ('wormhole', '1', '{}')",
@@ -594,6 +620,19 @@ fn the_check_finds_what_does_not_fit() {
         let report = check(dir.path()).expect("a report");
         assert!(report.problems.iter().any(|text| text.contains(expected)), "{damage}: {:?}", report.problems);
     }
+}
+
+#[test]
+fn a_run_that_retention_has_dropped_is_no_damage_though_the_journal_still_has_it() {
+    let dir = fast_dir();
+    let mut store = open(dir.path());
+    let mut pen = start(&mut store);
+    commit(&mut store, &pen.batch(vec![Change::Put(super::common::archived(1, "{}"))], vec![]));
+    drop(store);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    assert_eq!(tables.execute("DELETE FROM records WHERE kind = 'archive'", []).unwrap(), 1);
+    drop(tables);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
 }
 
 #[test]

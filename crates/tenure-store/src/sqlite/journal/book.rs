@@ -114,8 +114,8 @@ impl Book {
             self.file.set_len(0).map_err(|why| Error::io("write", &self.path, why))?;
             self.size = 0;
         }
-        (self.turn, self.last, self.end) = (turn, None, 0);
-        self.rows.clear();
+        self.turn = turn;
+        self.forget();
         Ok(())
     }
 
@@ -170,17 +170,36 @@ impl Book {
     /// A commit is answered only after its frame is on the disk, and the next one is written only then: so of the frames of a turn
     /// just the last can be torn. One that stands behind something torn says that more than that was lost. `turn` is the last turn of
     /// the other book: what is not newer in a book without a beginning was to be written over.
-    pub(super) fn refuse_damage(&mut self, turn: u64) -> Result<(), Error> {
+    pub(super) fn damage(&mut self, turn: u64) -> Result<Option<Error>, Error> {
         let is_missed = |found: &Frame| match self.last {
             Some(last) => found.turn == last.turn,
             None => found.turn > turn,
         };
-        let (path, from, size) = (self.path.clone(), self.end, self.size);
-        let stray = stray_after(&mut self.file, from, size, is_missed).map_err(|why| Error::io("read", &path, why))?;
-        stray.map_or(Ok(()), |stray| {
-            let detail = format!("byte {from} begins no frame, and batch {} stands behind it", stray.head.seq);
-            Err(Error::Corrupt { path, detail })
-        })
+        let stray = stray_after(&mut self.file, self.end, self.size, is_missed);
+        let stray = stray.map_err(|why| Error::io("read", &self.path, why))?;
+        Ok(stray.map(|stray| {
+            let detail = format!("byte {} begins no frame, and batch {} stands behind it", self.end, stray.head.seq);
+            Error::Corrupt { path: self.path.clone(), detail }
+        }))
+    }
+
+    /// Lets go of everything in it.
+    pub(super) fn forget(&mut self) {
+        (self.last, self.end) = (None, 0);
+        self.rows.clear();
+    }
+
+    /// Writes the last frame once more. Whoever wrote it may have ended before it was on the disk, or been told that it is not: then
+    /// the system takes it for written, and no later sync would write it.
+    pub(super) fn write_last_again(&mut self) -> Result<(), Error> {
+        let Some(bytes) = self.last.and_then(|frame| frame.bytes()) else { return Ok(()) };
+        let place = SeekFrom::Start(self.end - bytes);
+        let mut frame = vec![0; bytes as usize];
+        let read = self.file.seek(place).and_then(|_| self.file.read_exact(&mut frame));
+        read.map_err(|why| Error::io("read", &self.path, why))?;
+        let written =
+            self.file.seek(place).and_then(|_| self.file.write_all(&frame)).and_then(|()| self.file.sync_data());
+        written.map_err(|why| Error::io("write", &self.path, why))
     }
 }
 
