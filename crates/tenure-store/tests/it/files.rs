@@ -1,7 +1,5 @@
 //! What only a store with files has: its lock, its errors, its folding, backup, check and retention.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -9,19 +7,19 @@ use tenure_core::change::{Change, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::id::FlowId;
 use tenure_core::{Epoch, Token};
-use tenure_store::{CheckReport, CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
+use tenure_store::{CommitError, Error, EventQuery, Options, Retain, Sqlite, Store, check};
 
 use super::common::{Pen, archived, at, commit, deep, event, fast_dir, lease, records, start};
 
-fn open(dir: &Path) -> Sqlite {
+pub(super) fn open(dir: &Path) -> Sqlite {
     Sqlite::open(dir, Options::default()).expect("opens")
 }
 
-fn unfolded() -> Options {
+pub(super) fn unfolded() -> Options {
     Options { folding: false, ..Options::default() }
 }
 
-fn open_error(dir: &Path) -> Error {
+pub(super) fn open_error(dir: &Path) -> Error {
     match Sqlite::open(dir, Options::default()) {
         Ok(_) => panic!("{} opened", dir.display()),
         Err(why) => why,
@@ -29,7 +27,7 @@ fn open_error(dir: &Path) -> Error {
 }
 
 /// Grants `count` leases, one batch each, and ends every second one.
-fn fill(store: &mut dyn Store, pen: &mut Pen, tokens: std::ops::Range<u64>) {
+pub(super) fn fill(store: &mut dyn Store, pen: &mut Pen, tokens: std::ops::Range<u64>) {
     for number in tokens {
         let lease = lease(number, &format!("agent-{}", number % 7), &[&format!("path:src/{number}.rs")]);
         commit(store, &pen.grant(&lease));
@@ -39,7 +37,7 @@ fn fill(store: &mut dyn Store, pen: &mut Pen, tokens: std::ops::Range<u64>) {
     }
 }
 
-fn all_events(store: &dyn Store) -> Vec<Event> {
+pub(super) fn all_events(store: &dyn Store) -> Vec<Event> {
     let reader = store.reader();
     let (mut events, mut after) = (Vec::new(), Cursor(0));
     loop {
@@ -95,160 +93,6 @@ fn a_newer_schema_is_refused_and_left_alone() {
         assert!(why.to_string().contains("99"), "{why}");
         assert!(!check(dir.path()).is_ok_and(|report| report.is_ok()));
     }
-}
-
-/// The tables of version 1: with columns for what the text of an event says.
-const BACK_TO_VERSION_1: &str = "
-    DROP VIEW ended_leases;
-    DROP VIEW history;
-    ALTER TABLE events RENAME TO later;
-    DROP INDEX events_by_token;
-    CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, resource TEXT, holder TEXT,
-        token INTEGER, value TEXT NOT NULL) STRICT;
-    INSERT INTO events SELECT seq, at, value ->> '$.kind', NULL, value ->> '$.holder', token, value FROM later;
-    DROP TABLE later;
-    CREATE INDEX events_by_token ON events (token) WHERE token IS NOT NULL;
-    CREATE VIEW ended_leases AS SELECT token, holder FROM events WHERE kind = 'lease.released';
-    PRAGMA user_version = 1;
-";
-
-/// The views of version 2, as a SQLite of before 3.42 shows them.
-const BACK_TO_VERSION_2: &str = "
-    DROP VIEW ended_leases;
-    DROP VIEW history;
-    DROP VIEW leases;
-    CREATE VIEW leases AS SELECT value ->> '$.token' AS token, NULL AS acquired_at FROM records WHERE kind = 'lease';
-    CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
-    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
-    PRAGMA user_version = 2;
-";
-
-#[test]
-fn an_older_schema_is_brought_forward_with_everything_in_it() {
-    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2), (3, "")] {
-        bring_forward(version, back);
-    }
-}
-
-fn bring_forward(version: u32, back: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = open(dir.path());
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..200);
-    let gone = lease(200, "ada", &["path:a", "path:b"]);
-    commit(&mut store, &pen.grant(&gone));
-    commit(&mut store, &pen.end(EventKind::LeaseReleased, &gone));
-    let everything = EventQuery::after(Cursor(0), 1_000);
-    let of_ada = EventQuery { holder: Some(gone.holder.clone()), ..EventQuery::after(Cursor(0), 9) };
-    let of_token = EventQuery { token: Some(gone.token), ..EventQuery::after(Cursor(0), 9) };
-    let read = |store: &Sqlite| {
-        let queries = [&everything, &of_ada, &of_token];
-        queries.map(|query| format!("{:?}", store.reader().events(query).expect("events").events))
-    };
-    let before = read(&store);
-    drop(store);
-    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(back).unwrap();
-    journal_of_before(dir.path(), version);
-    assert!(check(dir.path()).is_err_and(|why| why.to_string().contains("start the server once")));
-    let store = open(dir.path());
-    assert_eq!(read(&store), before);
-    drop(store);
-    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
-    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    let text = |sql: &str| -> String { tables.query_row(sql, [], |row| row.get(0)).unwrap() };
-    let ended = "SELECT resources || ' ' || how || ' ' || ended_at FROM ended_leases WHERE holder = 'ada'";
-    assert_eq!(text(ended), "path:a, path:b released 2023-11-14 22:13:20.000");
-    assert_eq!(text("SELECT max(at) FROM history"), "2023-11-14 22:13:20.000");
-    assert_eq!(text("SELECT max(acquired_at) FROM leases"), "2023-11-14 22:13:20.000");
-    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("journal.db")), "{left:?}");
-}
-
-/// Turns the journal into one of an earlier version: a database.
-fn journal_of_before(dir: &Path, version: u32) {
-    let journal = rusqlite::Connection::open(dir.join("journal.db")).unwrap();
-    journal
-        .execute_batch(
-            "CREATE TABLE journal (seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, token INTEGER,
-                cursor INTEGER NOT NULL, changes TEXT NOT NULL, events TEXT NOT NULL) STRICT;
-             CREATE TABLE claim (epoch INTEGER NOT NULL) STRICT;
-             INSERT INTO claim VALUES (500);",
-        )
-        .unwrap();
-    if version == 3 {
-        let parts = "CREATE TABLE parts (seq INTEGER NOT NULL, part INTEGER NOT NULL, changes TEXT NOT NULL, events TEXT NOT NULL,
-            PRIMARY KEY (seq, part)) STRICT;";
-        journal.execute_batch(parts).unwrap();
-    }
-    for row in super::common::journal_rows(dir) {
-        let [epoch, at, token, cursor] = row.numbers.map(|number| number as i64);
-        // The last version went on in further rows where a text was too large.
-        let (changes, rest) = row.changes.split_at(if version == 3 { 1 } else { row.changes.len() });
-        let token = Some(token).filter(|token| *token >= 0);
-        let values = rusqlite::params![row.seq as i64, epoch, at, token, cursor, changes, row.events];
-        journal.execute("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values).unwrap();
-        if version == 3 {
-            let values = rusqlite::params![row.seq as i64, rest];
-            journal.execute("INSERT INTO parts VALUES (?1, 0, ?2, '')", values).unwrap();
-        }
-    }
-    journal.pragma_update(None, "user_version", version).unwrap();
-    ["journal.1", "journal.2"].iter().for_each(|name| fs::remove_file(dir.join(name)).unwrap());
-}
-
-#[test]
-fn what_only_the_journal_of_an_earlier_version_has_is_brought_forward_also_when_that_was_cut_short() {
-    for version in [1, 3] {
-        let (dir, copy) = (fast_dir(), fast_dir());
-        let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
-        let mut pen = start(&mut store);
-        fill(&mut store, &mut pen, 1..20);
-        store.flush().expect("folds");
-        fill(&mut store, &mut pen, 20..30);
-        for entry in fs::read_dir(dir.path()).unwrap() {
-            let path = entry.unwrap().path();
-            fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-        }
-        let events = format!("{:?}", all_events(&store));
-        let kept = records(&mut store).len();
-        let books = ["journal.1", "journal.2"].map(|name| fs::read(copy.path().join(name)).unwrap());
-        journal_of_before(copy.path(), version);
-        // As if a first try had made its books and was ended before it had removed the old journal.
-        fs::write(copy.path().join("journal.1"), &books[0]).unwrap();
-        fs::write(copy.path().join("journal.2"), &books[1]).unwrap();
-        let mut store = open(copy.path());
-        assert_eq!(format!("{:?}", all_events(&store)), events);
-        assert_eq!((records(&mut store).len(), store.load(&mut |_| {}).expect("loads")), (kept, pen.head));
-        assert!(store.claim(Epoch(1)).expect("claims") > Epoch(500));
-        drop(store);
-        assert_eq!(check(copy.path()).expect("a report").problems, [""; 0]);
-    }
-}
-
-#[test]
-fn the_empty_journal_that_an_older_program_leaves_takes_nothing_away() {
-    let dir = fast_dir();
-    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..20);
-    let (copy, other) = (fast_dir(), fast_dir());
-    copy_files(dir.path(), copy.path());
-    drop(store);
-    drop(open(other.path()));
-    journal_of_before(other.path(), 3);
-    fs::copy(other.path().join("journal.db"), copy.path().join("journal.db")).unwrap();
-    let mut store = open(copy.path());
-    assert_eq!(store.load(&mut |_| {}).expect("loads"), pen.head);
-    drop(store);
-    // One with rows of its own belongs to something else.
-    let mut store = open(other.path());
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..3);
-    drop(store);
-    journal_of_before(other.path(), 3);
-    fs::copy(other.path().join("journal.db"), copy.path().join("journal.db")).unwrap();
-    let why = open_error(copy.path());
-    assert!(matches!(&why, Error::OutOfStep { .. }), "{why}");
 }
 
 #[test]
@@ -596,161 +440,6 @@ fn a_backup_overwrites_nothing_and_leaves_nothing_half_done() {
 }
 
 #[test]
-fn the_check_finds_what_does_not_fit() {
-    let cases = [
-        ("tables.db", "DELETE FROM records WHERE id = '00000000000003'", "no record"),
-        ("tables.db", "DELETE FROM events WHERE seq = 5", "stands where event 5 belongs"),
-        ("tables.db", "UPDATE events SET value = replace(value, 'agent-3', 'agent-4') WHERE seq = 4", "differs"),
-        ("tables.db", "UPDATE records SET value = replace(value, 'agent-3', 'agent-4')", "differs"),
-        (
-            "tables.db",
-            "UPDATE events SET value = replace(value, 'src/3.rs', 'src/1.rs') WHERE seq = 4",
-            "while agent-1 held",
-        ),
-    ];
-    for (file, damage, expected) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = open(dir.path());
-        let mut pen = start(&mut store);
-        fill(&mut store, &mut pen, 1..10);
-        drop(store);
-        let db = rusqlite::Connection::open(dir.path().join(file)).unwrap();
-        assert!(db.execute(damage, []).unwrap() > 0, "{damage}");
-        drop(db);
-        let report = check(dir.path()).expect("a report");
-        assert!(report.problems.iter().any(|text| text.contains(expected)), "{damage}: {:?}", report.problems);
-    }
-}
-
-#[test]
-fn a_run_that_retention_has_dropped_is_no_damage_though_the_journal_still_has_it() {
-    let dir = fast_dir();
-    let mut store = open(dir.path());
-    let mut pen = start(&mut store);
-    commit(&mut store, &pen.batch(vec![Change::Put(super::common::archived(1, "{}"))], vec![]));
-    drop(store);
-    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    assert_eq!(tables.execute("DELETE FROM records WHERE kind = 'archive'", []).unwrap(), 1);
-    drop(tables);
-    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
-}
-
-#[test]
-fn the_check_reads_what_only_the_journal_has() {
-    let dir = tempfile::tempdir().unwrap();
-    let copy = tempfile::tempdir().unwrap();
-    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..20);
-    store.flush().expect("folds");
-    fill(&mut store, &mut pen, 20..30);
-    commit(&mut store, &pen.grant(&lease(99, "eve", &["path:src/21.rs"])));
-    copy_files(dir.path(), copy.path());
-    let report = check(copy.path()).expect("a report");
-    assert_eq!((report.unfolded, report.head), (16, pen.head));
-    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
-    assert!(report.problems[0].contains("eve got path:src/21.rs"), "{:?}", report.problems);
-}
-
-/// What a server leaves behind that is killed now.
-fn copy_files(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
-}
-
-fn contents(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
-}
-
-/// Checks, and finds every file in the directory as it was.
-fn check_untouched(path: &Path, dir: &Path) -> Result<CheckReport, Error> {
-    let before = contents(dir);
-    let checked = check(path);
-    let after = contents(dir);
-    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
-    assert!(before == after, "{}", path.display());
-    checked
-}
-
-#[test]
-fn the_check_changes_nothing_in_what_it_checks() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..20);
-    store.flush().expect("folds");
-    let flushed = tempfile::tempdir().unwrap();
-    copy_files(dir.path(), flushed.path());
-    fill(&mut store, &mut pen, 20..30);
-    // A name that means something in an address.
-    let parent = tempfile::tempdir().unwrap();
-    let killed = parent.path().join("100%41 ?a=b#c");
-    fs::create_dir(&killed).unwrap();
-    copy_files(dir.path(), &killed);
-    let backup = tempfile::tempdir().unwrap();
-    store.reader().backup(&backup.path().join("copy #1?")).expect("a backup");
-    drop(store);
-
-    for (name, dir, unfolded) in [("stopped", dir.path(), 0), ("killed", &killed, 15)] {
-        let report = check_untouched(dir, dir).expect("a report");
-        assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], unfolded, pen.head), "{name}");
-    }
-    assert_eq!(check_untouched(flushed.path(), flushed.path()).expect("a report").problems, [""; 0]);
-    fs::remove_file(flushed.path().join("tenure.lock")).unwrap();
-    assert_eq!(check_untouched(flushed.path(), flushed.path()).expect("a report").problems, [""; 0]);
-    assert!(check_untouched(&backup.path().join("copy #1?"), backup.path()).expect("a report").is_ok());
-    fs::write(backup.path().join("empty"), "").unwrap();
-    let empty = check_untouched(&backup.path().join("empty"), backup.path()).expect("a report");
-    assert!(empty.problems[0].contains("it is empty"), "{empty:?}");
-}
-
-#[test]
-fn the_check_reads_an_older_schema_as_it_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..20);
-    store.flush().expect("folds");
-    fill(&mut store, &mut pen, 20..30);
-    let copy = tempfile::tempdir().unwrap();
-    copy_files(dir.path(), copy.path());
-    rusqlite::Connection::open(copy.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
-    let report = check_untouched(copy.path(), copy.path()).expect("a report");
-    assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], 15, pen.head));
-}
-
-#[test]
-fn a_directory_without_a_store_is_said_to_have_none_and_is_left_empty() {
-    let dir = tempfile::tempdir().unwrap();
-    let why = check_untouched(dir.path(), dir.path()).expect_err("nothing to check");
-    assert!(matches!(&why, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound), "{why:?}");
-    assert!(why.to_string().contains("could not find a store in"), "{why}");
-}
-
-#[test]
-fn what_a_first_start_that_was_cut_short_left_is_sound() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    fs::write(dir.path().join("tables.db"), "").unwrap();
-    let report = check_untouched(dir.path(), dir.path()).expect("a report");
-    assert_eq!((report.problems.as_slice(), report.events), (&[][..], 0));
-    drop(open(dir.path()));
-}
-
-#[test]
-fn a_file_that_is_no_journal_is_named_by_the_check() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    let path = dir.path().join("journal.2");
-    fs::write(&path, "this is a diary, not a journal. ".repeat(100)).unwrap();
-    let report = check_untouched(dir.path(), dir.path()).expect("a report");
-    assert!(report.problems[0].contains(&path.display().to_string()), "{:?}", report.problems);
-}
-
-#[test]
 fn old_events_are_dropped_and_live_records_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let retain = Retain { age_ms: 10_000, ..Retain::default() };
@@ -838,23 +527,6 @@ fn filters_find_events_across_many_blocks_in_bounded_pages() {
     let dense = EventQuery { kinds: vec![EventKind::LeaseGranted], token: None, ..rare };
     let none = EventQuery { resource: Some(super::common::resource("task:9")), ..dense };
     assert_eq!(search(none).0, [0u64; 0]);
-}
-
-#[test]
-fn a_damaged_row_of_the_journal_stops_the_start_and_is_found_by_the_check() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = open(dir.path());
-    let mut pen = start(&mut store);
-    fill(&mut store, &mut pen, 1..10);
-    drop(store);
-    let rows = super::common::journal_rows(dir.path());
-    let path = dir.path().join("journal.1");
-    let mut book = fs::read(&path).unwrap();
-    book[rows[5].start + 90] ^= 1;
-    fs::write(&path, book).unwrap();
-    let why = open_error(dir.path());
-    assert!(matches!(&why, Error::Corrupt { path: found, .. } if *found == path), "{why}");
-    assert_eq!(check(dir.path()).expect("a report").problems, [why.to_string()]);
 }
 
 #[cfg(target_os = "linux")]

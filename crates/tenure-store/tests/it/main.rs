@@ -7,10 +7,12 @@
 )]
 
 mod audit;
+mod check;
 mod common;
 mod conformance;
 mod crash;
 mod disk;
+mod earlier;
 mod files;
 mod model;
 mod removed;

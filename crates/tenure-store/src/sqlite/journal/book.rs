@@ -31,7 +31,7 @@ pub(super) struct Book {
     pub(super) turn: u64,
     /// Its last frame.
     pub(super) last: Option<Frame>,
-    pub(super) first_seq: u64,
+    first_seq: u64,
     /// Where its rows begin.
     rows: Vec<u64>,
     /// Where the next frame goes.
