@@ -93,7 +93,7 @@ pub struct StoreStats {
     pub head: Head,
     /// How far the journal is folded into the tables.
     pub folded: Head,
-    /// Up to which batch the tables are safe on the disk; the journal is trimmed up to there.
+    /// Up to which batch the tables are safe on the disk; the journal may forget up to there.
     pub checkpointed_seq: u64,
     /// The oldest event kept.
     pub first_cursor: Cursor,

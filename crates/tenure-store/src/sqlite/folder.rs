@@ -1,4 +1,4 @@
-//! Owns the folder: the thread that brings the journal into the tables, tells what may be trimmed, and drops what
+//! Owns the folder: the thread that brings the journal into the tables, tells what may be forgotten, and drops what
 //! retention no longer keeps. Nothing waits for it but a start, a backup, and who asked.
 //!
 //! It never reads a clock: it works when there is enough or when its wait runs out, and the ledger's own time says how

@@ -54,7 +54,7 @@ impl SqliteReader {
             if !search.is_open() || self.forward_in_journal(search, folded_seq, view.first_seq)? {
                 return view.batches.iter().try_for_each(|logged| self.look_at(search, logged.events()));
             }
-            // The journal was trimmed meanwhile, so the tables have more now.
+            // The journal has forgotten them meanwhile, so the tables have more now.
         }
     }
 
@@ -80,7 +80,7 @@ impl SqliteReader {
         let view = self.tail.view(search.query.after, search.looked);
         view.batches.iter().rev().try_for_each(|logged| self.look_at(search, logged.events().rev()))?;
         let mut seq = view.first_seq;
-        // Rows are trimmed from the old end, and only what the tables have: where the journal ends, they go on.
+        // Rows are forgotten from the old end, and only what the tables have: where the journal ends, they go on.
         while search.is_open() && seq > view.folded_seq + 1 {
             let batches = self.journal.read(view.folded_seq, seq, Order::NewestFirst)?;
             batches.iter().try_for_each(|logged| self.look_at(search, logged.events().rev()))?;

@@ -96,7 +96,7 @@ impl Tail {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a committed batch; says up to where the journal may be trimmed. Fails if the batch is in a file that is gone.
+    /// Takes a committed batch; says up to where the journal may forget. Fails if the batch is in a file that is gone.
     pub(super) fn push(&self, logged: Arc<Logged>) -> Result<u64, Error> {
         let mut state = self.lock();
         if let Some(Error::Removed { path }) = state.error.as_deref() {
