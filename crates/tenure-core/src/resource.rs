@@ -33,6 +33,9 @@ const END: char = '\0';
 /// The top node of everything that belongs to a repository: `path:`, `issue:` and `repo:` names.
 const REPOSITORY: &str = "repo\0";
 
+/// The way to every intent.
+const INTENT: &str = "intent\0";
+
 /// Something that can be held, in its normal form.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);
@@ -122,32 +125,25 @@ impl Resource {
 
     /// As it is written.
     pub fn to_text(&self) -> String {
-        let mut text = String::with_capacity(self.0.len() + 2);
-        self.spell(|piece| text.push_str(piece));
-        text
+        let mut text = Vec::with_capacity(self.0.len() + 2);
+        self.write(&mut text);
+        String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Appends it as it is written. Names are written several times for every grant: no formatting and no buffer of their own.
+    /// Appends it as it is written. Names are written several times for every grant: the place is copied as a whole, and where its
+    /// segments end the signs are put in.
     pub fn write(&self, to: &mut Vec<u8>) {
-        self.spell(|piece| to.extend_from_slice(piece.as_bytes()));
-    }
-
-    /// Says the pieces of the text in their order.
-    fn spell(&self, mut say: impl FnMut(&str)) {
-        let place = self.0.strip_prefix(REPOSITORY).unwrap_or(&self.0);
-        let Some((kind, name)) = place.split_once(END) else { return say("repo:*") };
-        say(kind);
-        say(":");
-        let Some(name) = name.strip_suffix(END) else { return say("**") };
-        let mut segments = name.split(END);
-        say(segments.next().unwrap_or_default());
-        for segment in segments {
-            say("/");
-            say(segment);
-        }
+        let place = self.0.strip_prefix(REPOSITORY).unwrap_or(&self.0).as_bytes();
+        let Some((_end, text)) = place.split_last() else { return to.extend_from_slice(b"repo:*") };
+        let start = to.len();
+        to.extend_from_slice(text);
+        let mut ends = to.iter_mut().skip(start).filter(|byte| **byte == END as u8);
+        let Some(end_of_kind) = ends.next() else { return to.extend_from_slice(b":**") };
+        *end_of_kind = b':';
+        let below = ends.map(|end| *end = b'/').count();
         // An intent without a scope segment is the whole intent.
-        if kind == "intent" && !name.contains(END) {
-            say("/*");
+        if below == 0 && place.starts_with(INTENT.as_bytes()) {
+            to.extend_from_slice(b"/*");
         }
     }
 
@@ -168,17 +164,23 @@ impl Resource {
 
     /// The places from the root down to this one, itself last.
     pub(crate) fn way(&self) -> impl Iterator<Item = &str> {
-        self.0.match_indices(END).filter_map(|(at, _)| self.0.get(..=at))
+        self.ends().filter_map(|end| self.0.get(..=end))
     }
 
     fn segments(&self) -> impl Iterator<Item = &str> {
-        self.0.split_terminator(END)
+        let mut start = 0;
+        self.ends().filter_map(move |end| self.0.get(std::mem::replace(&mut start, end + 1)..end))
+    }
+
+    /// Where its segments end. Byte by byte: they are short, and a search for a character costs a call for each.
+    fn ends(&self) -> impl Iterator<Item = usize> {
+        self.0.bytes().enumerate().filter(|(_, byte)| *byte == END as u8).map(|(at, _)| at)
     }
 }
 
 fn check_kind(kind: &str) -> Result<(), ResourceError> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
-    if kind.is_empty() || kind.len() > KIND_BYTES_MAX || !kind.chars().all(fits) {
+    let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'_' | b'.');
+    if kind.is_empty() || kind.len() > KIND_BYTES_MAX || !kind.bytes().all(fits) {
         return Err(ResourceError::BadKind);
     }
     Ok(())
