@@ -436,13 +436,13 @@ impl Event {
         let mut object = Object::new(to);
         object.number("cursor", self.cursor.0);
         object.number("at", self.at.unix_ms());
-        object.text("kind", self.kind.as_str());
+        object.word("kind", self.kind.as_str());
         if !self.resources.is_empty() {
             object.texts("resources", &self.resources, Resource::write);
         }
         object.text("holder", self.holder.as_ref().map(Holder::as_str));
         object.number("token", self.token.map(Token::as_u64));
-        object.text("mode", self.mode.map(Mode::as_str));
+        object.word("mode", self.mode.map(Mode::as_str));
         object.number("acquired_at", self.acquired_at.map(Timestamp::unix_ms));
         object.number("expires_at", self.expires_at.map(Timestamp::unix_ms));
         object.number("ttl_ms", self.ttl.map(Ttl::ms));

@@ -23,9 +23,8 @@ impl<'a> Object<'a> {
     /// A member whose value is written by `write`. The name must need no escaping.
     #[inline]
     fn member(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.to.push(self.separator);
+        self.to.extend_from_slice(&[self.separator, b'"']);
         self.separator = b',';
-        self.to.push(b'"');
         self.to.extend_from_slice(name.as_bytes());
         self.to.extend_from_slice(b"\":");
         write(self.to);
@@ -42,14 +41,26 @@ impl<'a> Object<'a> {
     /// A member that is a text.
     #[inline]
     pub fn text<'v>(&mut self, name: &'static str, value: impl Into<Option<&'v str>>) {
-        self.text_by(name, value, |value, to| to.extend_from_slice(value.as_bytes()));
+        if let Some(value) = value.into() {
+            self.member(name, |to| text(to, |to| to.extend_from_slice(value.as_bytes())));
+        }
     }
 
-    /// A member that is a text, appended by `write`.
+    /// A member that is one of a few words of ours.
     #[inline]
-    pub fn text_by<T>(&mut self, name: &'static str, value: impl Into<Option<T>>, write: impl FnOnce(T, &mut Vec<u8>)) {
+    pub fn word(&mut self, name: &'static str, value: impl Into<Option<&'static str>>) {
+        self.plain(name, value, |value, to| to.extend_from_slice(value.as_bytes()));
+    }
+
+    /// A member that is a text in which nothing can need escaping, as an id or a time; appended by `write`.
+    #[inline]
+    pub fn plain<T>(&mut self, name: &'static str, value: impl Into<Option<T>>, write: impl FnOnce(T, &mut Vec<u8>)) {
         if let Some(value) = value.into() {
-            self.member(name, |to| text(to, |to| write(value, to)));
+            self.member(name, |to| {
+                to.push(b'"');
+                write(value, to);
+                to.push(b'"');
+            });
         }
     }
 

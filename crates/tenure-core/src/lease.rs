@@ -101,7 +101,7 @@ impl Lease {
         object.number("token", self.token.as_u64());
         object.texts("resources", &self.resources, Resource::write);
         object.text("holder", self.holder.as_str());
-        object.text("mode", (!is_default(&self.mode)).then_some(self.mode.as_str()));
+        object.word("mode", (!is_default(&self.mode)).then_some(self.mode.as_str()));
         object.number("acquired_at", self.acquired_at.unix_ms());
         object.number("expires_at", self.expires_at.unix_ms());
         object.number("ttl_ms", self.ttl.ms());

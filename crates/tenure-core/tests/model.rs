@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use naive::{Answer, Kept, Naive, Want};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tenure_core::change::{Change, Head, Record, RecordId, RecordKind};
+use tenure_core::change::{Change, Head, Record, RecordId, RecordKind, in_full};
 use tenure_core::command::{
     Acquire, Acquired, Count, Ending, Leave, List, Release, Renew, Renewal, Revoke, Tick, WaiterId,
 };
@@ -183,11 +183,12 @@ impl Pair {
     }
 
     fn keep(&mut self, turn: &Turn<'_>) {
-        for change in &turn.changes {
-            match change.clone() {
+        for change in in_full(turn.changes.clone(), &turn.events) {
+            match change {
                 Change::Put(record) => drop(self.records.insert((record.kind(), record.id()), record)),
                 Change::Delete(kind, id) => drop(self.records.remove(&(kind, id))),
                 Change::Renewed(token, at) => drop(self.renewals.insert(token, at)),
+                Change::Granted(_) | Change::Ended(_) => panic!("not in full"),
             }
         }
         self.events.extend(turn.events.iter().cloned());

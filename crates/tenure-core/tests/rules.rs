@@ -1,7 +1,7 @@
 //! The rules of leases, one by one, each with the number it has in the design.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that panics has failed")]
 
-use tenure_core::change::{Change, Head, Record};
+use tenure_core::change::{Change, Head, Record, in_full};
 use tenure_core::command::{
     Acquire, Acquired, Check, Command, Count, Ending, Get, Got, Grant, Leave, List, Release, Renew, Renewal, Revoke,
     Tick, WaiterId,
@@ -517,7 +517,7 @@ fn l13_after_an_outage_every_active_lease_runs_at_least_its_ttl_and_none_is_cut_
     let short = desk.granted(Acquire { ttl: ttl(1_000), ..acquire("task:1", "ann") });
     let long = desk.granted(Acquire { ttl: ttl(3_600_000), ..acquire("task:2", "ann") });
     let mut again = Desk::opened(desk.ledger.head(), 2, desk.now + 60_000);
-    for change in desk.changes {
+    for change in in_full(desk.changes, &desk.events) {
         if let Change::Put(record @ Record::Lease(_)) = change {
             again.ledger.restore(record);
         }

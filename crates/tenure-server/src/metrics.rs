@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::event::{Event, EventKind};
+use tenure_core::lease::End;
 use tenure_store::StoreStats;
 
 /// The code of a refusal, as on every wire.
@@ -79,19 +80,20 @@ impl Metrics {
     pub(crate) fn committed(&self, commands: usize, seconds: f64, events: &[Event]) {
         self.batch_commands.observe(commands as f64);
         self.commit_seconds.observe(seconds);
+        let (mut grants, mut ends) = (0, [(End::Released, 0), (End::Expired, 0), (End::Revoked, 0)]);
         for event in events {
-            self.happened(event);
+            grants += u64::from(event.kind == EventKind::LeaseGranted);
+            for (end, count) in &mut ends {
+                *count += u64::from(event.kind.end() == Some(*end));
+            }
+            if let (EventKind::LeaseExpired, Some(expires_at)) = (event.kind, event.expires_at) {
+                self.expiry_lateness.observe(event.at.ms_since(expires_at) as f64 / 1_000.0);
+            }
         }
-    }
-
-    fn happened(&self, event: &Event) {
-        if event.kind == EventKind::LeaseGranted {
-            self.grants.inc();
-        }
-        let Some(end) = event.kind.end() else { return };
-        self.ends.get_or_create(&How { how: end.as_str() }).inc();
-        if let (EventKind::LeaseExpired, Some(expires_at)) = (event.kind, event.expires_at) {
-            self.expiry_lateness.observe(event.at.ms_since(expires_at) as f64 / 1_000.0);
+        // Once for a commit: finding a counter by its label takes longer than counting.
+        self.grants.inc_by(grants);
+        for (end, count) in ends.into_iter().filter(|(_, count)| *count > 0) {
+            self.ends.get_or_create(&How { how: end.as_str() }).inc_by(count);
         }
     }
 

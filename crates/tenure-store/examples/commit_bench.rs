@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_core::change::{Batch, Change, Head, Record, RecordKind};
+use tenure_core::change::{Batch, Change, Head};
 use tenure_core::event::{Event, EventKind};
 use tenure_core::lease::{Lease, Mode};
 use tenure_core::{Epoch, Holder, Resource, Timestamp, Token, Ttl};
@@ -88,14 +88,14 @@ impl Bench {
         self.head.token = Some(token);
         let lease = self.lease(token);
         batch.events.push(self.event(EventKind::LeaseGranted, &lease));
-        batch.changes.push(Change::Put(Record::Lease(lease)));
+        batch.changes.push(Change::of_grant(&lease));
     }
 
     fn release(&mut self, batch: &mut Batch) {
         let lease = self.lease(self.oldest);
         self.oldest = self.oldest.next();
         batch.events.push(self.event(EventKind::LeaseReleased, &lease));
-        batch.changes.push(Change::Delete(RecordKind::Lease, lease.token.into()));
+        batch.changes.push(Change::Ended(lease.token));
     }
 
     fn finish(&mut self, mut batch: Batch) -> Arc<Batch> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
+use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind, in_full};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::flow::Archived;
 use tenure_core::refusal::Ended;
@@ -92,20 +92,17 @@ impl Content {
     }
 
     fn apply(&mut self, batch: &Batch) {
-        for change in &batch.changes {
+        for change in in_full(batch.changes.clone(), &batch.events) {
             match change {
-                Change::Put(record) => {
-                    self.records.insert((record.kind(), record.id()), record.clone());
-                }
-                Change::Delete(kind, id) => {
-                    self.records.remove(&(*kind, id.clone()));
-                }
+                Change::Put(record) => drop(self.records.insert((record.kind(), record.id()), record)),
+                Change::Delete(kind, id) => drop(self.records.remove(&(kind, id))),
                 Change::Renewed(token, expires_at) => {
-                    let record = self.records.get_mut(&(RecordKind::Lease, RecordId::from(*token)));
+                    let record = self.records.get_mut(&(RecordKind::Lease, RecordId::from(token)));
                     if let Some(Record::Lease(lease)) = record {
-                        lease.expires_at = *expires_at;
+                        lease.expires_at = expires_at;
                     }
                 }
+                Change::Granted(_) | Change::Ended(_) => {}
             }
         }
         for event in &batch.events {

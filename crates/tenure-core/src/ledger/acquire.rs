@@ -100,7 +100,7 @@ impl Ledger {
             metadata: request.metadata,
         };
         let lease = self.insert_lease(lease);
-        turn.changes.push(Change::Put(Record::Lease(lease.clone())));
+        turn.changes.push(Change::of_grant(&lease));
         self.emit(turn, Event::of_lease(EventKind::LeaseGranted, turn.now(), &lease));
         self.regain(turn, &lease);
         self.attempt_begins(turn, &lease);

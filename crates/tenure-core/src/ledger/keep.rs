@@ -113,7 +113,7 @@ impl Ledger {
             self.end(turn, child, end, Cause { ended_with: Some(token), ..cause.clone() });
         }
         let lease = self.remove_lease(token)?;
-        turn.changes.push(Change::Delete(RecordKind::Lease, token.into()));
+        turn.changes.push(Change::Ended(token));
         let event = Event::of_lease(end.into(), turn.now(), &lease);
         self.emit(turn, Event { by: cause.by, reason: cause.reason.clone(), ended_with: cause.ended_with, ..event });
         self.remember_end(turn, &lease, end);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use tenure_core::access::Caller;
-use tenure_core::change::{Change, Record, RecordId, RecordKind};
+use tenure_core::change::{Change, Record, RecordId, RecordKind, in_full};
 use tenure_core::command::{Acquire, Acquired, Command, Tick};
 use tenure_core::document::Refusal;
 use tenure_core::event::{Event, EventKind};
@@ -54,7 +54,7 @@ impl Bench {
     }
 
     fn keep(&mut self, changes: Vec<Change>, events: Vec<Event>) {
-        for change in changes {
+        for change in in_full(changes, &events) {
             match change {
                 Change::Put(record) => drop(self.records.insert((record.kind(), record.id()), record)),
                 Change::Delete(kind, id) => drop(self.records.remove(&(kind, id))),
@@ -63,6 +63,7 @@ impl Bench {
                         lease.expires_at = at;
                     }
                 }
+                Change::Granted(_) | Change::Ended(_) => panic!("not in full"),
             }
         }
         self.events.extend(events);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_core::change::{Change, Head, Record, RecordKind};
+use tenure_core::change::{Change, Head, Record, RecordKind, in_full};
 use tenure_core::command::{Command, Tick, WaiterId};
 use tenure_core::event::{Event, EventKind};
 use tenure_core::flow::command::{
@@ -46,7 +46,7 @@ impl Shop {
         let mut turn = Turn::new(Timestamp::from_unix_ms(self.now), &is_waiting);
         let reply = act(&mut self.ledger, &mut turn);
         let (changes, mut events, mut polled) = (turn.changes, turn.events, turn.polled);
-        for change in changes {
+        for change in in_full(changes, &events) {
             self.store(change);
         }
         self.events.append(&mut events);
@@ -64,6 +64,7 @@ impl Shop {
             }
             Change::Delete(kind, id) => drop(self.records.remove(&(kind, id.0))),
             Change::Renewed(..) => {}
+            Change::Granted(_) | Change::Ended(_) => panic!("not in full"),
         }
     }
 

@@ -91,7 +91,7 @@ impl Decider {
         let known = self.in_flight.as_ref().map_or(self.durable_token, |batch| batch.token);
         let altered = changes.iter().skip(before).filter_map(|change| match change {
             Change::Put(Record::Lease(lease)) => Some(lease.token).filter(|token| Some(*token) <= known),
-            Change::Put(_) | Change::Delete(..) | Change::Renewed(..) => None,
+            Change::Put(_) | Change::Delete(..) | Change::Granted(_) | Change::Ended(_) | Change::Renewed(..) => None,
         });
         self.open.altered.extend(altered);
         (self.open.changes, self.open.events) = (changes, events);

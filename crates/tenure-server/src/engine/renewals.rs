@@ -17,7 +17,7 @@ impl Renewals {
     pub(super) fn keep(&mut self, changes: &mut Vec<Change>, now: Timestamp) {
         self.kept.extend(changes.drain(..).filter_map(|change| match change {
             Change::Renewed(token, expires_at) => Some((token, expires_at)),
-            Change::Put(_) | Change::Delete(..) => None,
+            Change::Put(_) | Change::Delete(..) | Change::Granted(_) | Change::Ended(_) => None,
         }));
         if !self.kept.is_empty() {
             self.due.get_or_insert(now.plus_ms(RENEWALS_KEPT_MS_MAX));

@@ -65,7 +65,9 @@ impl Caller {
     /// The holder that acts: the one in the header, or `named` in the body; both, if they agree.
     pub(crate) fn acting(&self, named: Option<&str>) -> Result<Holder, Problem> {
         self.require(Role::Agent)?;
-        let named = named.map(|name| parse_holder("holder", name)).transpose()?;
+        // Most clients say it in both places.
+        let is_said = |name: &&str| self.holder.as_ref().is_some_and(|holder| holder.as_str() == *name);
+        let named = named.filter(|name| !is_said(name)).map(|name| parse_holder("holder", name)).transpose()?;
         if let (Some(named), Some(header)) = (&named, &self.holder)
             && named != header
         {

@@ -8,7 +8,7 @@
 //! `told` has the place of the event that says all of the change: grants and ends would write everything twice.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -71,6 +71,10 @@ pub(super) fn encode_change(text: &mut Vec<u8>, change: &Change) -> Result<Range
             let id = serde_json::to_string(id).map_err(|source| unwritable(format!("record {}", id.0), source))?;
             write!(text, r#"{{"delete":["{}",{id}]}}"#, kind.as_str())
         }
+        Change::Ended(token) => {
+            return encode_change(text, &Change::Delete(RecordKind::Lease, RecordId::from(*token)));
+        }
+        Change::Granted(token) => Err(io::Error::other(format!("no event tells of the grant of lease {token}"))),
         Change::Renewed(token, expires_at) => {
             write!(text, r#"{{"renewed":[{token},{}]}}"#, expires_at.unix_ms())
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde_json::value::RawValue;
-use tenure_core::change::{Batch, Change, Head, RecordId, RecordKind};
+use tenure_core::change::{Batch, Change, Head, Record, RecordId, RecordKind};
 use tenure_core::event::{Cursor, Event};
 use tenure_core::{Timestamp, Token};
 
@@ -179,12 +179,16 @@ impl Logged {
 impl Edit {
     /// What a change comes to; `value` is what the record becomes if it is put.
     fn of(change: &Change, value: Value) -> Edit {
-        let value = if matches!(change, Change::Delete(..)) { Value::Gone } else { value };
-        match (change, change.lease()) {
-            (_, Some(token)) => Edit::Lease(token, value),
-            (Change::Put(record), None) => Edit::Record(record.kind(), record.id(), value),
-            (Change::Delete(kind, id), None) => Edit::Record(*kind, id.clone(), value),
-            (Change::Renewed(token, expires_at), None) => Edit::Renewed(*token, *expires_at),
+        match change {
+            Change::Granted(token) => Edit::Lease(*token, value),
+            Change::Ended(token) => Edit::Lease(*token, Value::Gone),
+            Change::Renewed(token, expires_at) => Edit::Renewed(*token, *expires_at),
+            Change::Put(Record::Lease(lease)) => Edit::Lease(lease.token, value),
+            Change::Put(record) => Edit::Record(record.kind(), record.id(), value),
+            Change::Delete(kind, id) => match change.lease() {
+                Some(token) => Edit::Lease(token, Value::Gone),
+                None => Edit::Record(*kind, id.clone(), Value::Gone),
+            },
         }
     }
 }
@@ -197,6 +201,7 @@ fn place_in(text: &str, part: &str) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::change::in_full;
     use tenure_core::command::{Acquire, Acquired, Release, Renew};
     use tenure_core::event::EventKind;
     use tenure_core::lease::Mode;
@@ -267,7 +272,7 @@ mod tests {
             let text = std::str::from_utf8(&text).expect("text");
             format!("{:?}", EventText { cursor: event.cursor, at: event.at, token: event.token, text, keys: &keys })
         });
-        let changes = batch.changes.iter().map(|change| match (change, change.lease()) {
+        let changes = in_full(batch.changes.clone(), &batch.events).map(|change| match (&change, change.lease()) {
             (Change::Put(record), lease) => {
                 let text = Some(encode_record(record).expect("text"));
                 lease.map_or_else(
@@ -278,6 +283,7 @@ mod tests {
             (Change::Delete(..), Some(token)) => format!("{token} None"),
             (Change::Delete(kind, id), None) => format!("{kind:?} {id:?} None"),
             (Change::Renewed(token, until), _) => format!("{token} until {until:?}"),
+            (Change::Granted(_) | Change::Ended(_), _) => panic!("not in full"),
         });
         events.chain(changes).collect()
     }
@@ -287,9 +293,9 @@ mod tests {
         let batch = eventful();
         assert_eq!(told(&Logged::encode(&batch, 0).expect("written")), known(&batch));
         let row = written(&batch);
-        // All but the lease with a grace, the key and the plain renewal are told by events.
+        // All but the lease with a grace, the key and both renewals are told by events.
         assert_eq!(batch.changes.len(), 10, "{:#?}", batch.changes);
-        assert_eq!(row.changes.matches("told").count(), 7, "{}", row.changes);
+        assert_eq!(row.changes.matches("told").count(), 6, "{}", row.changes);
         assert_eq!(told(&read(&batch, row).expect("read")), known(&batch));
     }
 
@@ -298,38 +304,35 @@ mod tests {
         let batch = eventful();
         let mut row = written(&batch);
         let mut changes = Vec::new();
-        let in_full = |text: &mut Vec<u8>, change: &Change| codec::encode_change(text, change).map(drop);
-        codec::write_array(&mut changes, &batch.changes, in_full).expect("written");
+        let write = |text: &mut Vec<u8>, change: &Change| codec::encode_change(text, change).map(drop);
+        let all: Vec<Change> = in_full(batch.changes.clone(), &batch.events).collect();
+        codec::write_array(&mut changes, &all, write).expect("written");
         row.changes = codec::text(changes).expect("text");
         assert!(!row.changes.contains("told"), "{}", row.changes);
         assert_eq!(told(&read(&batch, row).expect("read")), known(&batch));
     }
 
     #[test]
-    fn a_change_that_differs_from_its_event_in_anything_is_written_in_full() {
-        let alter: [fn(&mut Event); 9] = [
-            |event| event.resources.push(Resource::parse("task:9").expect("a resource")),
-            |event| event.holder = Holder::parse("bob").ok(),
-            |event| event.token = Some(Token::from_u64(77)),
-            |event| event.mode = Some(Mode::Shared),
-            |event| event.acquired_at = None,
-            |event| event.expires_at = event.acquired_at,
-            |event| event.ttl = Ttl::from_ms(1_000).ok(),
-            |event| event.within = Some(Token::from_u64(77)),
-            |event| event.data = RawValue::from_string("{}".to_owned()).ok(),
-        ];
-        for (at, alter) in alter.into_iter().enumerate() {
+    fn a_grant_that_no_event_tells_is_not_written_and_an_end_is_written_in_full() {
+        let untold: [fn(&mut Event); 2] =
+            [|event| event.token = Some(Token::from_u64(77)), |event| event.kind = EventKind::LedgerOpened];
+        for alter in untold {
             let mut batch = eventful();
             batch.events.iter_mut().take(1).for_each(alter);
+            let why = Logged::encode(&batch, 0).expect_err("refused").to_string();
+            assert!(why.contains("a change"), "{why}");
+            let mut batch = eventful();
+            batch.events.iter_mut().rev().take(1).for_each(alter);
             let row = written(&batch);
-            assert!(row.changes.starts_with(r#"[{"put":"#), "{at}: {}", row.changes);
-            assert_eq!(told(&read(&batch, row).expect("read")), known(&batch), "{at}");
+            assert!(row.changes.contains(r#"{"delete":["lease","#), "{}", row.changes);
+            assert_eq!(told(&read(&batch, row).expect("read")), known(&batch));
         }
     }
 
     #[test]
     fn a_change_told_by_an_event_that_tells_none_is_damage() {
         let mut batch = eventful();
+        batch.changes.clear();
         batch.events.iter_mut().take(1).for_each(|event| event.kind = EventKind::LedgerOpened);
         for place in [0, 70] {
             let row = Row { changes: format!(r#"[{{"told":{place}}}]"#), ..written(&batch) };

@@ -95,9 +95,7 @@ impl Pen {
             self.head.at = self.head.at.max(event.at);
         }
         for change in &changes {
-            if let Change::Put(Record::Lease(lease)) = change {
-                self.head.token = self.head.token.max(Some(lease.token));
-            }
+            self.head.token = self.head.token.max(change.lease());
         }
         Arc::new(Batch { head: self.head, changes, events })
     }
@@ -110,12 +108,12 @@ impl Pen {
 
     /// A batch that grants a lease.
     pub(crate) fn grant(&mut self, lease: &Lease) -> Arc<Batch> {
-        self.batch(vec![Change::Put(Record::Lease(lease.clone()))], vec![event(EventKind::LeaseGranted, lease)])
+        self.batch(vec![Change::of_grant(lease)], vec![event(EventKind::LeaseGranted, lease)])
     }
 
     /// A batch that ends a lease.
     pub(crate) fn end(&mut self, kind: EventKind, lease: &Lease) -> Arc<Batch> {
-        self.batch(vec![Change::Delete(RecordKind::Lease, lease.token.into())], vec![event(kind, lease)])
+        self.batch(vec![Change::Ended(lease.token)], vec![event(kind, lease)])
     }
 
     /// A batch that renews a lease.

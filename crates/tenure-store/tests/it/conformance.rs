@@ -109,7 +109,7 @@ fn records_are_put_replaced_and_deleted(subject: &mut dyn Subject) {
     let moved = Lease { holder: holder("ann"), ..a.clone() };
     let put = |lease: &Lease| Change::Put(Record::Lease(lease.clone()));
     commit(&mut *store, &pen.batch(vec![put(&a), put(&b)], vec![]));
-    let delete = Change::Delete(RecordKind::Lease, b.token.into());
+    let delete = Change::Ended(b.token);
     commit(&mut *store, &pen.batch(vec![put(&moved), delete, Change::Put(Record::Closure(closure))], vec![]));
     let found = records(&mut *store);
     let kinds: Vec<_> = found.iter().map(|(kind, id, _)| (*kind, id.as_str())).collect();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use tenure_core::change::{Batch, Change, Record, RecordKind};
+use tenure_core::change::{Batch, Change, RecordKind};
 use tenure_core::event::{Cursor, EventKind};
 use tenure_store::audit::Auditor;
 use tenure_store::{EventQuery, Memory, Options, Sqlite, Store, check};
@@ -24,13 +24,13 @@ const ROUNDS: u64 = 60;
 fn nth(pen: &mut Pen) -> Arc<Batch> {
     let number = pen.head.seq + 1;
     let of = |number: u64| lease(number, &format!("agent-{}", number % 5), &[&format!("path:{}/{number}", number % 7)]);
-    let mut changes = vec![Change::Put(Record::Lease(of(number)))];
+    let mut changes = vec![Change::of_grant(&of(number))];
     let mut events = vec![event(EventKind::LeaseGranted, &of(number))];
     if let Some(old) = number.checked_sub(3).filter(|old| *old > 0) {
         if old % 3 == 0 {
             changes.push(Change::Renewed(of(old).token, at(30_000 + number)));
         } else {
-            changes.push(Change::Delete(RecordKind::Lease, of(old).token.into()));
+            changes.push(Change::Ended(of(old).token));
             events.push(event(EventKind::LeaseReleased, &of(old)));
         }
     }

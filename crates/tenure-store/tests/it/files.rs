@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tenure_core::change::{Change, Record, RecordId, RecordKind};
+use tenure_core::change::{Change, RecordId};
 use tenure_core::event::{Cursor, Event, EventKind};
 use tenure_core::id::FlowId;
 use tenure_core::{Epoch, Token};
@@ -289,7 +289,7 @@ fn people_can_read_the_leases_with_sqlite() {
     gone.acquired_at = at(7);
     commit(&mut store, &pen.grant(&gone));
     let released = Event { at: at(1_999), ..event(EventKind::LeaseReleased, &gone) };
-    commit(&mut store, &pen.batch(vec![Change::Delete(RecordKind::Lease, gone.token.into())], vec![released]));
+    commit(&mut store, &pen.batch(vec![Change::Ended(gone.token)], vec![released]));
     commit(&mut store, &pen.grant(&held));
     store.flush().expect("folds");
     commit(&mut store, &pen.renew(2, 60_001));
@@ -348,7 +348,7 @@ fn events_and_leases_deeper_than_sqlite_reads_are_found_among_the_others() {
             lease.metadata = Some(serde_json::from_str(&deep(TOO_DEEP)).expect("JSON"));
         }
         let granted = Event { data: lease.metadata.clone(), ..event(EventKind::LeaseGranted, &lease) };
-        commit(&mut store, &pen.batch(vec![Change::Put(Record::Lease(lease))], vec![granted]));
+        commit(&mut store, &pen.batch(vec![Change::of_grant(&lease)], vec![granted]));
     }
     store.flush().expect("folds");
     let found = |query| store.reader().events(&query).expect("events").events.len();

@@ -99,14 +99,14 @@ impl Model {
                 self.tokens += 1;
                 let names: Vec<&str> = resources.iter().map(|index| RESOURCES[*index]).collect();
                 let lease = lease(self.tokens, HOLDERS[*holder], &names);
-                changes.push(Change::Put(Record::Lease(lease.clone())));
+                changes.push(Change::of_grant(&lease));
                 events.push(event(EventKind::LeaseGranted, &lease));
                 self.leases.insert(self.tokens, lease);
             }
             Act::End { pick, kind } => {
                 let Some(lease) = self.picked(*pick) else { return };
                 self.leases.remove(&lease.token.as_u64());
-                changes.push(Change::Delete(RecordKind::Lease, lease.token.into()));
+                changes.push(Change::Ended(lease.token));
                 events.push(event(*kind, &lease));
             }
             Act::Renew { pick, until } | Act::PutAgain { pick, until } => {

@@ -140,19 +140,19 @@ impl LeaseView<'_> {
     /// Appends it as serde would, only sooner: every acquire and release is answered with one.
     fn write(&self, to: &mut Vec<u8>) {
         let mut object = Object::new(to);
-        object.text_by("id", self.id, LeaseId::write);
+        object.plain("id", self.id, LeaseId::write);
         object.number("token", self.token.as_u64());
         object.texts("resources", self.resources, Resource::write);
         object.text("holder", self.holder.as_str());
-        object.text("mode", self.mode.as_str());
-        object.text("status", self.status);
-        object.text_by("acquired_at", self.acquired_at, At::write);
-        object.text_by("expires_at", self.expires_at, At::write);
+        object.word("mode", self.mode.as_str());
+        object.word("status", self.status);
+        object.plain("acquired_at", self.acquired_at, At::write);
+        object.plain("expires_at", self.expires_at, At::write);
         object.number("ttl_ms", self.ttl_ms);
         object.number("renew_after_ms", self.renew_after_ms);
-        object.text_by("server_time", self.server_time, At::write);
-        object.text_by("within", self.within, LeaseId::write);
-        object.text_by("ended_at", self.ended_at, At::write);
+        object.plain("server_time", self.server_time, At::write);
+        object.plain("within", self.within, LeaseId::write);
+        object.plain("ended_at", self.ended_at, At::write);
         object.text("ended_by", self.ended_by.map(Holder::as_str));
         object.text("note", self.note);
         object.raw("metadata", self.metadata);
