@@ -312,13 +312,19 @@ impl Client {
         }
     }
 
-    /// Takes a lease away from its holder. Needs the admin role; the holder is told the reason.
+    /// Takes a lease away from its holder. Needs the admin role; the holder is told the reason. Guards that this client and its
+    /// clones have of it have lost it.
     ///
     /// # Errors
     /// [`crate::Refusal::Forbidden`] without the role. It is sent once: a lost answer says nothing about what was done.
     pub async fn revoke(&self, id: LeaseId, reason: &str) -> Result<LeaseInfo, Error> {
         let call = self.call(Method::POST, format!("/v1/leases/{id}/revoke")).body(&json!({ "reason": reason }));
-        self.transport.call(&call).await
+        let sent_at = self.now();
+        let revoked: LeaseInfo = self.transport.call(&call).await?;
+        if let (Some(heart), Some(loss)) = (self.beating(), Loss::of(&over(&revoked))) {
+            heart.answered(self.now(), sent_at, id, Answer::Lost(loss));
+        }
+        Ok(revoked)
     }
 
     /// Who would stop an acquire of these resources, without taking anything.

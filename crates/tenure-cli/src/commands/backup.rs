@@ -33,16 +33,40 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
 }
 
+/// What is not whole yet has this behind its name: a backup that was broken off must not look like one.
+const UNFINISHED: &str = ".partial";
+
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
-    match &args.data {
-        Some(dir) => copy(dir, &args.file)?,
-        None => download(args).await?,
+    let unfinished = unfinished(&args.file)?;
+    let done = match &args.data {
+        Some(dir) => copy(dir, &unfinished),
+        None => download(args, &unfinished).await,
+    };
+    let done =
+        done.and_then(|()| std::fs::rename(&unfinished, &args.file).map_err(|why| cannot_write(&args.file, &why)));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&unfinished);
     }
+    done?;
     let bytes = std::fs::metadata(&args.file).map_or(0, |data| data.len());
     output.result(&json!({ "file": args.file, "bytes": bytes }), || {
         format!("Backup written\n  File: {}\n  Bytes: {bytes}", args.file.display())
     });
     Ok(Exit::OK)
+}
+
+/// Where the copy is made: beside the file, which must not be there. What an earlier try has left is cleared away.
+fn unfinished(file: &Path) -> Result<PathBuf, Failure> {
+    if file.symlink_metadata().is_ok() {
+        return Err(cannot_write(file, &std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let mut name = file.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    let unfinished = PathBuf::from(name);
+    match std::fs::remove_file(&unfinished) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(cannot_write(&unfinished, &why)),
+        _ => Ok(unfinished),
+    }
 }
 
 fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
@@ -55,18 +79,13 @@ fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
     store.reader().backup(file).map_err(|error| offline::explain(&error))
 }
 
-async fn download(args: &Args) -> Result<(), Failure> {
+async fn download(args: &Args, unfinished: &Path) -> Result<(), Failure> {
     let client = args.connect.client(connect::user_at_host(), Duration::ZERO)?;
-    let failed = |error: std::io::Error| cannot_write(&args.file, &error);
-    // Taken before anything is asked for: an existing file stays as it is.
-    let mut file = File::create_new(&args.file).map_err(failed)?;
-    let done = client.backup(|piece| file.write_all(piece)).await.map_err(|error| refused::explain(&error));
-    let done = done.and_then(|_| file.sync_all().map_err(failed));
-    if done.is_err() {
-        // Nothing that looks like a backup may be left.
-        let _ = std::fs::remove_file(&args.file);
-    }
-    done
+    let failed = |error: std::io::Error| cannot_write(unfinished, &error);
+    // Made before anything is asked for: if it cannot be, the server need not work for it.
+    let mut file = File::create_new(unfinished).map_err(failed)?;
+    client.backup(|piece| file.write_all(piece)).await.map_err(|error| refused::explain(&error))?;
+    file.sync_all().map_err(failed)
 }
 
 fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = offline::DEFAULT_DATA, env = "TENURE_DATA")]
     data: PathBuf,
     /// What keeps it: sqlite:DIR [default: SQLite in the data directory]
-    #[arg(long, value_name = "URL", env = "TENURE_STORE", value_parser = store_dir)]
+    #[arg(long, value_name = "URL", env = "TENURE_STORE", value_parser = store_dir, conflicts_with = "data")]
     store: Option<PathBuf>,
     /// A file with the API keys that may come in, made with 'tenure key new'
     #[arg(long, value_name = "FILE", env = "TENURE_KEYS")]
@@ -171,6 +171,11 @@ fn retain(text: &str) -> Result<Retain, String> {
             (None, Ok(age)) => age_ms.replace(in_ms(age)),
             (None, Err(_)) => return Err(format!("{part:?} is neither an age such as 30d nor a size such as 10GB")),
         };
+        if size == Some(0) || age_ms == Some(0) {
+            return Err(format!(
+                "{part:?} keeps nothing, and leases that have ended could not be told from unknown ones"
+            ));
+        }
         if earlier.is_some() {
             return Err("it has two ages or two sizes: give one of each".to_owned());
         }
@@ -217,7 +222,19 @@ mod tests {
         ] {
             assert_eq!(retain(text), Ok(Retain { age_ms, bytes: size }), "{text}");
         }
-        for text in ["", "30", "10G", "30d;10GB", "-1GB", "1.5GB", "99999999999999999999TB", "99999999TB"] {
+        for text in [
+            "",
+            "30",
+            "10G",
+            "30d;10GB",
+            "-1GB",
+            "1.5GB",
+            "99999999999999999999TB",
+            "99999999TB",
+            "0d",
+            "0GB",
+            "1d,0KB",
+        ] {
             assert!(retain(text).is_err(), "{text}");
         }
         for text in ["1d,2d", "1d,1d", "1GB,2GB", "1d,1GB,2d"] {

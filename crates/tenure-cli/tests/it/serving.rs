@@ -1,5 +1,8 @@
 //! `tenure serve`, `tenure key`, `tenure check`: a server's life as its operator sees it.
 
+use std::io::Write;
+use std::net::TcpListener;
+
 use nix::sys::signal::Signal;
 
 use crate::rig::{Rig, Server, wait_until};
@@ -81,6 +84,34 @@ fn other_machines_come_in_with_keys_only() {
     assert!(!nameless.stderr.contains("X-Tenure-Holder"), "nobody here writes headers: {nameless:?}");
     with(&agent["key"], &["backup", "copy.db"]).expect(77);
     with(&admin["key"], &["backup", "copy.db"]).expect(0);
+}
+
+#[test]
+fn a_backup_that_is_killed_leaves_nothing_that_looks_like_one() {
+    let rig = Rig::new();
+    let halting = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", halting.local_addr().unwrap());
+    let mut server = rig.serve();
+    let mut broken_off = server.start(&["backup", "copy.db", "--url", &url]);
+    let (mut client, _) = halting.accept().unwrap();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.sqlite3\r\ncontent-length: 100000\r\n\r\n";
+    client.write_all(head.as_bytes()).and_then(|()| client.write_all(&[7; 50_000])).unwrap();
+    let partial = rig.home().join("copy.db.partial");
+    wait_until("a part is written", || partial.metadata().is_ok_and(|found| found.len() > 0));
+    broken_off.signal(Signal::SIGKILL);
+    broken_off.end();
+    assert!(!rig.home().join("copy.db").exists(), "half a backup has its name");
+    server.run(&["backup", "copy.db"]).expect(0);
+    assert!(!partial.exists(), "what was left is cleared away");
+    rig.run(&["check", "copy.db"]).expect(0);
+    server.child.signal(Signal::SIGTERM);
+    assert_eq!(server.child.end(), 0);
+}
+
+#[test]
+fn a_store_and_a_data_directory_are_not_both_given() {
+    let both = Rig::new().run(&["serve", "--data", "here", "--store", "sqlite:there"]).expect(2);
+    assert!(both.stderr.contains("cannot be used with"), "{both:?}");
 }
 
 #[test]

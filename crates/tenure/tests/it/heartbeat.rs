@@ -138,13 +138,21 @@ async fn a_shorter_ttl_is_believed_while_its_answer_is_awaited_and_after_nobody_
 }
 
 #[tokio::test]
-async fn a_guard_hears_at_once_what_a_renewal_or_a_release_by_its_client_has_found() {
+async fn a_guard_hears_at_once_what_a_renewal_a_revoke_or_a_release_by_its_client_has_found() {
     let fake = Fake::start();
     let (client, lease) = long_guard(&fake).await;
     let expired = json!({ "code": "lost", "status": 409, "reason": "expired", "current": null });
     fake.once(RENEW_ONE, Reply::Json(409, expired));
     client.renew(lease.id(), None).await.unwrap_err();
     assert_eq!(lease.loss().map(ToString::to_string).as_deref(), Some("it expired"));
+
+    let mut revoked = grant(1, 30_000);
+    (revoked["status"], revoked["note"]) = (json!("revoked"), json!("stuck"));
+    fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000)));
+    fake.once("POST /v1/leases/lease-1-1/revoke", Reply::Json(200, revoked));
+    let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
+    client.revoke(lease.id(), "stuck").await.unwrap();
+    assert_eq!(lease.loss().map(ToString::to_string).as_deref(), Some("it was revoked (stuck)"));
 
     fake.once(ACQUIRE, Reply::Json(201, grant(1, 30_000))).once(RELEASE, Reply::Close);
     let lease = client.acquire(Acquire::one("x:a")).await.unwrap();
