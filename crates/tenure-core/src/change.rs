@@ -415,13 +415,13 @@ impl Change {
 }
 
 /// Changes with every record in full, for whoever keeps records and not their history: grants are filled in from the events of the
-/// same batch.
+/// same batch. One that no event tells stays as it is.
 pub fn in_full(changes: Vec<Change>, events: &[Event]) -> impl Iterator<Item = Change> {
     let mut grants = events.iter().filter(|event| event.kind == EventKind::LeaseGranted);
-    changes.into_iter().filter_map(move |change| match change {
-        Change::Granted(_) => Change::told_by(grants.find(|event| change.is_told_by(event))?),
-        Change::Ended(token) => Some(Change::Delete(RecordKind::Lease, token.into())),
-        other => Some(other),
+    changes.into_iter().map(move |change| match change {
+        Change::Granted(_) => grants.find(|event| change.is_told_by(event)).and_then(Change::told_by).unwrap_or(change),
+        Change::Ended(token) => Change::Delete(RecordKind::Lease, token.into()),
+        other => other,
     })
 }
 

@@ -102,7 +102,7 @@ impl Content {
                         lease.expires_at = expires_at;
                     }
                 }
-                Change::Granted(_) | Change::Ended(_) => {}
+                Change::Granted(_) | Change::Ended(_) => unreachable!("the ledger tells of every grant"),
             }
         }
         for event in &batch.events {

@@ -320,7 +320,7 @@ mod tests {
             let mut batch = eventful();
             batch.events.iter_mut().take(1).for_each(alter);
             let why = Logged::encode(&batch, 0).expect_err("refused").to_string();
-            assert!(why.contains("a change"), "{why}");
+            assert!(why.contains("no event tells of the grant"), "{why}");
             let mut batch = eventful();
             batch.events.iter_mut().rev().take(1).for_each(alter);
             let row = written(&batch);
