@@ -36,7 +36,7 @@ use tenure_core::{Epoch, Token};
 pub use error::{CommitError, Error};
 pub use memory::{Fault, Memory};
 pub use query::{EventPage, EventQuery, Order};
-pub use sqlite::{CheckReport, Options, Retain, Sqlite, check};
+pub use sqlite::{CheckReport, Options, Retain, Sqlite, check, partial_name};
 
 /// A store, as its one writer sees it.
 pub trait Store: Send {

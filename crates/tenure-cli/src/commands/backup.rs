@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_store::{Options, Sqlite, Store};
+use tenure_store::{Options, Sqlite, Store, partial_name};
 
 use super::offline;
 use crate::connect::{self, Connect};
@@ -33,40 +33,16 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
 }
 
-/// What is not whole yet has this behind its name: a backup that was broken off must not look like one.
-const UNFINISHED: &str = ".partial";
-
 pub(crate) async fn run(args: &Args, output: Output) -> Outcome {
-    let unfinished = unfinished(&args.file)?;
-    let done = match &args.data {
-        Some(dir) => copy(dir, &unfinished),
-        None => download(args, &unfinished).await,
-    };
-    let done =
-        done.and_then(|()| std::fs::rename(&unfinished, &args.file).map_err(|why| cannot_write(&args.file, &why)));
-    if done.is_err() {
-        let _ = std::fs::remove_file(&unfinished);
+    match &args.data {
+        Some(dir) => copy(dir, &args.file)?,
+        None => download(args).await?,
     }
-    done?;
     let bytes = std::fs::metadata(&args.file).map_or(0, |data| data.len());
     output.result(&json!({ "file": args.file, "bytes": bytes }), || {
         format!("Backup written\n  File: {}\n  Bytes: {bytes}", args.file.display())
     });
     Ok(Exit::OK)
-}
-
-/// Where the copy is made: beside the file, which must not be there. What an earlier try has left is cleared away.
-fn unfinished(file: &Path) -> Result<PathBuf, Failure> {
-    if file.symlink_metadata().is_ok() {
-        return Err(cannot_write(file, &std::io::ErrorKind::AlreadyExists.into()));
-    }
-    let mut name = file.as_os_str().to_owned();
-    name.push(UNFINISHED);
-    let unfinished = PathBuf::from(name);
-    match std::fs::remove_file(&unfinished) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(cannot_write(&unfinished, &why)),
-        _ => Ok(unfinished),
-    }
 }
 
 fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
@@ -79,11 +55,25 @@ fn copy(dir: &Path, file: &Path) -> Result<(), Failure> {
     store.reader().backup(file).map_err(|error| offline::explain(&error))
 }
 
-async fn download(args: &Args, unfinished: &Path) -> Result<(), Failure> {
+async fn download(args: &Args) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| cannot_write(&args.file, &error);
+    if args.file.symlink_metadata().is_ok() {
+        return Err(failed(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let partial = partial_name(&args.file);
+    let done = receive(args, &partial).await.and_then(|()| std::fs::rename(&partial, &args.file).map_err(failed));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    done
+}
+
+/// Writes what the server sends. What an earlier try has left is written over.
+async fn receive(args: &Args, partial: &Path) -> Result<(), Failure> {
     let client = args.connect.client(connect::user_at_host(), Duration::ZERO)?;
-    let failed = |error: std::io::Error| cannot_write(unfinished, &error);
+    let failed = |error: std::io::Error| cannot_write(partial, &error);
     // Made before anything is asked for: if it cannot be, the server need not work for it.
-    let mut file = File::create_new(unfinished).map_err(failed)?;
+    let mut file = File::create(partial).map_err(failed)?;
     client.backup(|piece| file.write_all(piece)).await.map_err(|error| refused::explain(&error))?;
     file.sync_all().map_err(failed)
 }

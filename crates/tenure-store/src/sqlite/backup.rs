@@ -57,7 +57,8 @@ fn copy(tables: &Path, epoch: Epoch, partial: &Path) -> Result<(), Error> {
     file.map_err(|why| Error::io("write", partial, why))
 }
 
-fn partial_name(to: &Path) -> PathBuf {
+/// What a backup is called until it is whole: one that was broken off must not look like one.
+pub fn partial_name(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(".partial");
     name.into()

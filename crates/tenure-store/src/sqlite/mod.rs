@@ -42,6 +42,7 @@ use std::thread::{self, JoinHandle};
 use tenure_core::Epoch;
 use tenure_core::change::{Batch, Head, Record};
 
+pub use backup::partial_name;
 pub use check::{CheckReport, check};
 pub use retain::Retain;
 
