@@ -341,7 +341,7 @@ impl From<End> for EventKind {
 }
 
 /// Something that happened. Fields that a kind does not have are absent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Event {
     /// Its place in the order of all events.
     pub cursor: Cursor,
@@ -350,40 +350,30 @@ pub struct Event {
     /// What.
     pub kind: EventKind,
     /// To which resources.
-    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    #[serde(default)]
     pub resources: Resources,
     /// Whose lease it is or was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
     /// The lease's token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
     /// The lease's mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// When the lease was granted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acquired_at: Option<Timestamp>,
     /// Until when it was granted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The lease's ttl.
-    #[serde(rename = "ttl_ms", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ttl_ms")]
     pub ttl: Option<Ttl>,
     /// The lease it lives within.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Token>,
     /// The lease whose end ended this one too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_with: Option<Token>,
     /// Who did it, where that is not the holder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Holder>,
     /// Why, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Box<str>>,
     /// The lease's metadata, or what else belongs to the kind: a JSON object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RawValue>>,
 }
 
@@ -431,8 +421,12 @@ impl Event {
         }
     }
 
-    /// Appends it as JSON, as serde would, only sooner: every grant and every end is written.
+    /// Appends it as JSON, by hand because every grant and every end is written. What follows from the rest is left out.
     pub fn encode(&self, to: &mut Vec<u8>) {
+        let is_of_lease = self.kind.step().is_some();
+        let mode = self.mode.filter(|mode| !is_of_lease || *mode != Mode::default());
+        let acquired_at = self.acquired_at.filter(|at| self.kind != EventKind::LeaseGranted || *at != self.at);
+        let expires_at = self.expires_at.filter(|at| !is_of_lease || Some(*at) != self.end_without_renewal());
         let mut object = Object::new(to);
         object.number("cursor", self.cursor.0);
         object.number("at", self.at.unix_ms());
@@ -442,9 +436,9 @@ impl Event {
         }
         object.text("holder", self.holder.as_ref().map(Holder::as_str));
         object.number("token", self.token.map(Token::as_u64));
-        object.word("mode", self.mode.map(Mode::as_str));
-        object.number("acquired_at", self.acquired_at.map(Timestamp::unix_ms));
-        object.number("expires_at", self.expires_at.map(Timestamp::unix_ms));
+        object.word("mode", mode.map(Mode::as_str));
+        object.number("acquired_at", acquired_at.map(Timestamp::unix_ms));
+        object.number("expires_at", expires_at.map(Timestamp::unix_ms));
         object.number("ttl_ms", self.ttl.map(Ttl::ms));
         object.number("within", self.within.map(Token::as_u64));
         object.number("ended_with", self.ended_with.map(Token::as_u64));
@@ -453,42 +447,87 @@ impl Event {
         object.raw("data", self.data.as_deref());
         object.end();
     }
+
+    /// Reads what [`Event::encode`] has written, and fills in what that left out.
+    pub fn decode(text: &str) -> serde_json::Result<Event> {
+        let mut event: Event = serde_json::from_str(text)?;
+        if let Some(step) = event.kind.step() {
+            event.mode.get_or_insert_default();
+            if step == Step::Granted {
+                event.acquired_at.get_or_insert(event.at);
+            }
+            event.expires_at = event.expires_at.or_else(|| event.end_without_renewal());
+        }
+        Ok(event)
+    }
+
+    /// When its lease would end if nobody had renewed it.
+    fn end_without_renewal(&self) -> Option<Timestamp> {
+        Some(self.acquired_at?.plus_ms(self.ttl?.ms()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lease() -> Lease {
+        let text =
+            r#"{"token":9,"resources":["task:1"],"holder":"ann","acquired_at":1000,"expires_at":31000,"ttl_ms":30000}"#;
+        serde_json::from_str(text).expect("a lease")
+    }
+
+    fn written(event: &Event) -> String {
+        let mut text = Vec::new();
+        event.encode(&mut text);
+        String::from_utf8(text).expect("text")
+    }
+
     #[test]
-    fn an_event_is_written_as_serde_would_and_reads_back() {
-        let at = Timestamp::from_unix_ms(1_700_000_000_000);
-        let holder = |name| Holder::parse(name).ok();
+    fn an_event_reads_back_as_it_was() {
         let resource = |text| Resource::parse(text).expect("a resource");
-        // Named in full, so that a new field has to be given a value here.
-        let full = Event {
-            cursor: Cursor(u64::MAX),
-            at,
-            kind: EventKind::LeaseRevoked,
+        let plain = lease();
+        let renewed = Lease { expires_at: Timestamp::from_unix_ms(31_001), ..plain.clone() };
+        let shorter = Lease { ttl: Ttl::from_ms(29_999).expect("a ttl"), ..plain.clone() };
+        let full = Lease {
+            token: Token::from_u64(1 << 33),
             resources: [resource("path:\"x\\y\"/é"), resource("intent:X/*")].into_iter().collect(),
-            holder: holder("a \"b\" 😀"),
-            token: Some(Token::from_u64(1 << 33)),
-            mode: Some(Mode::Shared),
-            acquired_at: Some(at),
-            expires_at: Some(at.plus_ms(1)),
-            ttl: Ttl::from_ms(30_000).ok(),
+            holder: Holder::parse("a \"b\" 😀").expect("a holder"),
+            mode: Mode::Shared,
             within: Some(Token::from_u64(7)),
-            ended_with: Some(Token::from_u64(8)),
-            by: holder("root"),
-            reason: Some("two\nlines".into()),
-            data: RawValue::from_string(r#"{"a": 1}"#.to_owned()).ok(),
+            metadata: RawValue::from_string(r#"{"a": 1}"#.to_owned()).ok(),
+            ..plain.clone()
         };
-        let bare = EventKind::ALL.map(|kind| Event::new(kind, at));
-        for event in bare.into_iter().chain([full]) {
-            let mut written = Vec::new();
-            event.encode(&mut written);
-            assert_eq!(String::from_utf8_lossy(&written), serde_json::to_string(&event).expect("JSON"));
-            let read: Event = serde_json::from_slice(&written).expect("an event");
-            assert_eq!(format!("{read:?}"), format!("{event:?}"));
+        let times = [1_000, 1_001, 31_000].map(Timestamp::from_unix_ms);
+        let kinds = EventKind::ALL.into_iter().flat_map(|kind| times.map(|at| (kind, at)));
+        for (kind, at) in kinds {
+            let of_leases = [&plain, &renewed, &shorter, &full].map(|lease| Event::of_lease(kind, at, lease));
+            let told = Event {
+                cursor: Cursor(u64::MAX),
+                ended_with: Some(Token::from_u64(8)),
+                by: Holder::parse("root").ok(),
+                reason: Some("two\nlines".into()),
+                ..Event::of_lease(kind, at, &full)
+            };
+            let bare = kind.step().is_none().then(|| Event::new(kind, at));
+            for event in of_leases.into_iter().chain([told]).chain(bare) {
+                let read = Event::decode(&written(&event)).expect("an event");
+                assert_eq!(format!("{read:?}"), format!("{event:?}"));
+            }
         }
+    }
+
+    #[test]
+    fn what_follows_from_the_rest_is_not_written() {
+        let lease = lease();
+        let granted = Event::of_lease(EventKind::LeaseGranted, lease.acquired_at, &lease);
+        let start = r#"{"cursor":0,"at":1000,"kind":"lease.granted","resources":["task:1"],"holder":"ann","token":9"#;
+        assert_eq!(written(&granted), format!(r#"{start},"ttl_ms":30000}}"#));
+        let released = Event::of_lease(EventKind::LeaseReleased, Timestamp::from_unix_ms(1_500), &lease);
+        let start = r#"{"cursor":0,"at":1500,"kind":"lease.released","resources":["task:1"],"holder":"ann","token":9"#;
+        assert_eq!(written(&released), format!(r#"{start},"acquired_at":1000,"ttl_ms":30000}}"#));
+        let before = format!(r#"{start},"mode":"exclusive","acquired_at":1000,"expires_at":31000,"ttl_ms":30000}}"#);
+        let read = Event::decode(&before).expect("as it was written before");
+        assert_eq!(format!("{read:?}"), format!("{released:?}"));
     }
 }

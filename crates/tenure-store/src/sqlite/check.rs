@@ -19,6 +19,7 @@ use super::db::Db;
 use super::dir::DataDir;
 use super::journal::Journal;
 use super::logged::{Edit, Logged, Value};
+use super::sheets::{self, Bundle};
 use super::tables::{self, SCHEMA};
 use super::{check_step, records};
 use crate::audit::Auditor;
@@ -26,6 +27,13 @@ use crate::{Error, Order};
 
 /// How many problems a report lists; it counts them all.
 const PROBLEMS_LISTED_MAX: usize = 100;
+
+/// What stood in a row for each event, as sheets: nothing is brought forward by a check.
+const SHEETS_OF_BEFORE: &str = "
+    CREATE TEMP VIEW sheets AS SELECT seq AS last, seq AS first, at, '[' || value || ']' AS events FROM main.events;
+    CREATE TEMP VIEW sheets_by_token AS
+        SELECT token >> 6 AS bundle, seq AS sheet FROM main.events WHERE token IS NOT NULL;
+";
 
 /// What a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,6 +116,7 @@ fn check_files(report: &mut CheckReport, tables: &Path, journal: Option<&Journal
         (0, None) => return Err(Error::Corrupt { path: tables.path, detail: "it is empty".to_owned() }),
         // What a first start that was cut short leaves; the next one goes on from there.
         (0, Some(_)) => tables = form_of(&tables)?,
+        (1..4, _) => tables.execute_batch(SHEETS_OF_BEFORE)?,
         _ => {}
     }
     check_integrity(report, &tables)?;
@@ -164,11 +173,15 @@ struct Check<'a> {
     /// The latest change of each record in the folded part of the journal.
     changed: BTreeMap<(RecordKind, RecordId), Option<String>>,
     renewed: BTreeMap<Token, Timestamp>,
+    /// How many entries lead from tokens to sheets, by what is on the sheets.
+    bundles: u64,
+    /// The events of the sheet that was compared last.
+    sheet: BTreeMap<Cursor, String>,
 }
 
 impl<'a> Check<'a> {
     fn new(report: &'a mut CheckReport, tables: &'a Db, form: Db, folded: Head) -> Result<Check<'a>, Error> {
-        let first = tables::first_event(tables)?.unwrap_or_else(|| folded.cursor.next());
+        let first = sheets::first_event(tables)?.unwrap_or_else(|| folded.cursor.next());
         report.first_cursor = first;
         Ok(Check {
             report,
@@ -179,6 +192,8 @@ impl<'a> Check<'a> {
             live: BTreeSet::new(),
             changed: BTreeMap::new(),
             renewed: BTreeMap::new(),
+            bundles: 0,
+            sheet: BTreeMap::new(),
         })
     }
 
@@ -195,26 +210,56 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Every event reads, is in its place, and the history makes sense.
+    /// Every event reads, is in its place, is found by its token, and the history makes sense.
     fn events(&mut self) -> Result<(), Error> {
         let tables = self.tables;
-        let mut statement =
-            tables.connection.prepare("SELECT seq, value FROM events ORDER BY seq").map_err(tables.fail())?;
+        let sql = "SELECT last, first, events FROM sheets ORDER BY last";
+        let mut statement = tables.connection.prepare(sql).map_err(tables.fail())?;
         let mut rows = statement.query([]).map_err(tables.fail())?;
-        let mut last = Cursor(self.report.first_cursor.0.saturating_sub(1));
+        let mut end = Cursor(self.report.first_cursor.0.saturating_sub(1));
         while let Some(row) = rows.next().map_err(tables.fail())? {
-            let seq = row.get::<_, i64>(0).map_err(tables.fail())? as u64;
-            let value = row.get_ref(1).map_err(tables.fail())?;
-            let event = decode_event(&tables.path, value.as_str().unwrap_or_default())?;
-            if event.cursor.0 != seq {
-                self.report.problem(format_args!("event {seq} says that it is event {}", event.cursor.0));
+            let place = (|| Ok([row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64]))();
+            let [last, first] = place.map_err(tables.fail())?;
+            let text = row.get_ref(2).map_err(tables.fail())?.as_str().unwrap_or_default();
+            let events = sheets::split(&tables.path, text)?;
+            if events.len() as u64 != (last + 1).saturating_sub(first) {
+                self.report.problem(format_args!("the sheet of events {first} to {last} has {} of them", events.len()));
             }
-            last = event.cursor;
-            self.audit(&event);
+            for (event, seq) in events.iter().zip(first..) {
+                let event = decode_event(&tables.path, event.get())?;
+                if event.cursor.0 != seq {
+                    self.report.problem(format_args!("event {seq} says that it is event {}", event.cursor.0));
+                }
+                end = event.cursor;
+                self.audit(&event);
+            }
+            self.tokens(last, &sheets::bundles(&tables.path, text)?)?;
         }
-        if last != self.folded.cursor {
+        if end != self.folded.cursor {
             let expected = self.folded.cursor.0;
-            self.report.problem(format_args!("the tables end at event {}, not at {expected}", last.0));
+            self.report.problem(format_args!("the tables end at event {}, not at {expected}", end.0));
+        }
+        self.no_other_tokens()
+    }
+
+    /// The tokens on a sheet lead to it.
+    fn tokens(&mut self, sheet: u64, bundles: &[Bundle]) -> Result<(), Error> {
+        self.bundles += bundles.len() as u64;
+        for Bundle(bundle) in bundles {
+            let sql = "SELECT '' FROM sheets_by_token WHERE bundle = ?1 AND sheet = ?2";
+            if self.text(sql, [*bundle, sheet as i64])?.is_none() {
+                self.report.problem(format_args!("the sheet that ends with event {sheet} is not found by its tokens"));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_other_tokens(&mut self) -> Result<(), Error> {
+        let count = self.tables.connection.query_row("SELECT count(*) FROM sheets_by_token", [], |row| row.get(0));
+        let found = count.map(|count: i64| count as u64).map_err(self.tables.fail())?;
+        if found > self.bundles {
+            let extra = found - self.bundles;
+            self.report.problem(format_args!("{extra} entries lead from tokens to sheets that do not have them"));
         }
         Ok(())
     }
@@ -283,12 +328,27 @@ impl<'a> Check<'a> {
         }
         let first = self.report.first_cursor;
         for event in logged.events().filter(|event| event.cursor >= first) {
-            let kept = self.text("SELECT value FROM events WHERE seq = ?1", [event.cursor.0 as i64])?;
-            if kept.as_deref() != Some(event.text) {
+            if self.event(event.cursor)? != Some(event.text) {
                 self.report.problem(format_args!("event {} differs between journal and tables", event.cursor.0));
             }
         }
         Ok(())
+    }
+
+    /// The text of an event in the tables. They are asked for in order, so a sheet is read once.
+    fn event(&mut self, cursor: Cursor) -> Result<Option<&str>, Error> {
+        if !self.sheet.contains_key(&cursor) {
+            self.sheet.clear();
+            let sql = "SELECT first, events FROM sheets WHERE last >= ?1 ORDER BY last LIMIT 1";
+            let select = self.tables.connection.prepare_cached(sql);
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?));
+            let found = select.and_then(|mut select| select.query_row([cursor.0 as i64], read).optional());
+            if let Some((first, text)) = found.map_err(self.tables.fail())? {
+                let events = sheets::split(&self.tables.path, &text)?;
+                self.sheet.extend((first..).map(Cursor).zip(events.iter().map(|event| event.get().to_owned())));
+            }
+        }
+        Ok(self.sheet.get(&cursor).map(String::as_str))
     }
 
     fn compare_records(&mut self) -> Result<(), Error> {

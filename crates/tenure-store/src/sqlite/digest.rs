@@ -18,8 +18,16 @@ const BITS_PER_KEY: usize = 14;
 const PROBES: u64 = 7;
 
 /// The keys of a block in the making.
-#[derive(Debug, Default)]
-pub(super) struct Digest(Vec<u64>);
+#[derive(Debug)]
+pub(super) struct Digest {
+    keys: Vec<u64>,
+    /// The last key of every remainder: most kinds, holders and directories come again soon. One that comes again later is
+    /// taken once more, and makes the filter a little larger.
+    recent: [u64; RECENT_KEYS],
+}
+
+/// How many keys are known again.
+const RECENT_KEYS: usize = 256;
 
 /// About how many keys an event has.
 pub(super) const KEYS_USUAL: usize = 6;
@@ -45,19 +53,29 @@ fn push_way(place: &str, keys: &mut Vec<u64>) {
     keys.push(mixed(exact));
 }
 
+impl Default for Digest {
+    fn default() -> Digest {
+        // What has another remainder than its place was not there yet.
+        Digest { keys: Vec::new(), recent: std::array::from_fn(|place| place as u64 + 1) }
+    }
+}
+
 impl Digest {
     /// Adds the keys of an event.
     pub(super) fn add(&mut self, keys: &[u64]) {
-        self.0.extend_from_slice(keys);
+        for key in keys {
+            let place = *key as usize % RECENT_KEYS;
+            let Some(recent) = self.recent.get_mut(place) else { continue };
+            if std::mem::replace(recent, *key) != *key {
+                self.keys.push(*key);
+            }
+        }
     }
 
     /// The filter of the block.
-    pub(super) fn filter(&mut self) -> Vec<u8> {
-        // Most holders, kinds and directories come many times.
-        self.0.sort_unstable();
-        self.0.dedup();
-        let mut filter = vec![0; (self.0.len() * BITS_PER_KEY).div_ceil(8).max(1)];
-        for key in &self.0 {
+    pub(super) fn filter(&self) -> Vec<u8> {
+        let mut filter = vec![0; (self.keys.len() * BITS_PER_KEY).div_ceil(8).max(1)];
+        for key in &self.keys {
             for (byte, bit) in bits(*key, filter.len()) {
                 if let Some(byte) = filter.get_mut(byte) {
                     *byte |= bit;
@@ -161,8 +179,27 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_again_soon_does_not_make_a_filter_larger() {
+        let mut digest = Digest::default();
+        for number in 0..1_000 {
+            digest.add(&[key(b'k', "lease.granted"), key(b'h', "ada"), key(b'p', &format!("task:{}", number / 2))]);
+        }
+        let keys = digest.filter().len() * 8 / BITS_PER_KEY;
+        assert!((502..520).contains(&keys), "{keys} keys");
+    }
+
+    #[test]
+    fn no_key_is_taken_for_one_that_was_there_before() {
+        let mut digest = Digest::default();
+        let keys: Vec<u64> = (0..RECENT_KEYS as u64).collect();
+        digest.add(&keys);
+        assert_eq!(digest.keys, keys);
+    }
+
+    #[test]
     fn a_filter_knows_its_keys_and_few_others() {
-        let mut digest = Digest((0..3_000).map(|number| key(b'h', &format!("holder-{number}"))).collect());
+        let mut digest = Digest::default();
+        (0..3_000).for_each(|number| digest.add(&[key(b'h', &format!("holder-{number}"))]));
         let filter = digest.filter();
         let perhaps = |range: std::ops::Range<u32>| {
             range.filter(|number| Probe(vec![vec![key(b'h', &format!("holder-{number}"))]]).may_match(&filter)).count()

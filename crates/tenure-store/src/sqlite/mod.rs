@@ -32,6 +32,7 @@ mod reader;
 mod records;
 mod retain;
 mod scan;
+mod sheets;
 mod tables;
 mod tail;
 
@@ -113,7 +114,7 @@ impl Sqlite {
         let is_restored = backup::adopt(&tables.db, &journal)?;
         let head = check_step(journal.extent()?, &tables.db)?;
         let folded = catch_up(&journal, &mut tables)?;
-        let first = tables::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
+        let first = sheets::first_event(&tables.db)?.unwrap_or_else(|| folded.cursor.next());
         let progress = Progress { head, folded, checkpointed_seq: 0, first };
         let tail = Arc::new(Tail::new(progress, options.tail_changes_max, options.folding));
         let readers = Arc::new(RwLock::new(()));

@@ -5,6 +5,7 @@ use tenure_core::Timestamp;
 use tenure_core::event::Cursor;
 
 use super::db::Db;
+use super::sheets::{self, Bundle};
 use super::tail::FOLD_CHANGES;
 use crate::Error;
 
@@ -39,7 +40,8 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     drop_archive(db, oldest_kept)?;
     let Some(last) = last_dropped(db, oldest_kept)? else { return Ok(None) };
     let transaction = db.connection.unchecked_transaction().map_err(db.fail())?;
-    for sql in ["DELETE FROM events WHERE seq <= ?1", "DELETE FROM blocks WHERE last <= ?1"] {
+    forget_tokens(db, last)?;
+    for sql in ["DELETE FROM sheets WHERE last <= ?1", "DELETE FROM blocks WHERE last <= ?1"] {
         let delete = db.connection.prepare_cached(sql);
         delete.and_then(|mut delete| delete.execute([last])).map_err(db.fail())?;
     }
@@ -47,17 +49,39 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     Ok(Some(Cursor(last as u64 + 1)))
 }
 
-/// The last of the few events to drop. This runs after every chunk and mostly finds none, so it looks at one event first.
+/// The last of the few sheets to drop. A sheet goes with its last event; what stands on it came within one turn of folding.
 fn last_dropped(db: &Db, oldest_kept: i64) -> Result<Option<i64>, Error> {
-    let sql = "SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?1) WHERE at < ?2";
-    let select = |limit: usize| {
-        let mut select = db.connection.prepare_cached(sql)?;
-        select.query_row([limit as i64, oldest_kept], |row| row.get(0))
-    };
-    match select(1).map_err(db.fail())? {
-        None => Ok(None),
-        Some(first) => select(STEP_EVENTS).map(|last| last.or(Some(first))).map_err(db.fail()),
+    let mut select =
+        db.connection.prepare_cached("SELECT last, first, at FROM sheets ORDER BY last").map_err(db.fail())?;
+    let mut rows = select.query([]).map_err(db.fail())?;
+    let (mut dropped, mut events) = (None, 0);
+    while events < STEP_EVENTS {
+        let Some(row) = rows.next().map_err(db.fail())? else { break };
+        let sheet = (|| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?]))();
+        let [last, first, at] = sheet.map_err(db.fail())?;
+        if at >= oldest_kept {
+            break;
+        }
+        dropped = Some(last);
+        events += (last - first + 1).max(1) as usize;
     }
+    Ok(dropped)
+}
+
+/// Takes the sheets up to here out of the way from tokens to them. A sheet that does not read leaves its entries, for the check to find.
+fn forget_tokens(db: &Db, last: i64) -> Result<(), Error> {
+    let prepare = |sql| db.connection.prepare_cached(sql).map_err(db.fail());
+    let mut select = prepare("SELECT last, events FROM sheets WHERE last <= ?1")?;
+    let mut delete = prepare("DELETE FROM sheets_by_token WHERE bundle = ?1 AND sheet = ?2")?;
+    let mut rows = select.query([last]).map_err(db.fail())?;
+    while let Some(row) = rows.next().map_err(db.fail())? {
+        let sheet: i64 = row.get(0).map_err(db.fail())?;
+        let text = row.get_ref(1).map_err(db.fail())?.as_str().unwrap_or_default();
+        for Bundle(bundle) in sheets::bundles(&db.path, text).unwrap_or_default() {
+            delete.execute([bundle, sheet]).map_err(db.fail())?;
+        }
+    }
+    Ok(())
 }
 
 /// Drops a few runs that ended too long ago.

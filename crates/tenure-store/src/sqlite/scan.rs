@@ -1,11 +1,13 @@
-//! Owns finding events in the tables: by cursor, by token through its index, by anything else block by block.
+//! Owns finding events in the tables: by cursor, by token through its bundle, by anything else block by block.
 
-use rusqlite::{Rows, params};
+use rusqlite::Rows;
+use tenure_core::Token;
 use tenure_core::event::Cursor;
 
 use super::codec::decode_event;
 use super::db::Db;
 use super::digest::Probe;
+use super::sheets::{self, Bundle};
 use crate::query::Search;
 use crate::{Error, Order};
 
@@ -15,8 +17,8 @@ const BLOCK_COST: usize = 4;
 /// Looks through the tables, which hold events up to `last`, in the direction of the query.
 pub(super) fn scan(db: &Db, search: &mut Search<'_>, last: Cursor) -> Result<(), Error> {
     let probe = Probe::new(search.query);
-    if search.query.token.is_some() {
-        scan_token(db, search)?;
+    if let Some(token) = search.query.token {
+        scan_token(db, search, token, Range::of(search, last))?;
     } else if probe.is_open() {
         scan_range(db, search, Range::of(search, last))?;
     } else {
@@ -64,45 +66,66 @@ impl Range {
     }
 }
 
-fn scan_token(db: &Db, search: &mut Search<'_>) -> Result<(), Error> {
-    let Some(token) = search.query.token else { return Ok(()) };
-    let sql = match search.query.order {
-        Order::OldestFirst => "SELECT value FROM events WHERE token = ?1 ORDER BY seq",
-        Order::NewestFirst => "SELECT value FROM events WHERE token = ?1 ORDER BY seq DESC",
-    };
-    let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
-    let mut rows = statement.query([token.as_u64() as i64]).map_err(db.fail())?;
-    look_at(db, search, &mut rows)
+/// Looks at the sheets of a token's bundle. Only what can be about the token is decoded.
+fn scan_token(db: &Db, search: &mut Search<'_>, token: Token, range: Range) -> Result<(), Error> {
+    let order = direction(search.query.order);
+    let sql = format!(
+        "SELECT first, events FROM sheets_by_token JOIN sheets ON last = sheet
+         WHERE bundle = ?1 AND sheet > ?2 AND first <= ?3 ORDER BY sheet {order}"
+    );
+    let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
+    let bounds = [Bundle::from(token).0, range.after.0 as i64, range.last.0 as i64];
+    let mut rows = statement.query(bounds).map_err(db.fail())?;
+    let named = format!(r#""token":{token}"#);
+    look_at(db, search, &mut rows, |text| text.contains(&named))
 }
 
-/// Looks at every event of a range; kind and holder are compared by the database, so that only what matches is decoded. The
-/// search compares again, so an event whose JSON the database cannot read, because it is too deep, comes through.
+/// Looks at every event of a range.
 fn scan_range(db: &Db, search: &mut Search<'_>, range: Range) -> Result<(), Error> {
     if range.last <= range.after || !search.is_open() {
         return Ok(());
     }
-    let filter = "SELECT value, seq FROM events WHERE seq > ?1 AND seq <= ?2 AND CASE
-             WHEN ?3 IS NULL AND ?4 IS NULL OR NOT json_valid(value) THEN TRUE
-             ELSE (?3 IS NULL OR value ->> '$.holder' = ?3)
-                 AND (?4 IS NULL OR instr(?4, ' ' || (value ->> '$.kind') || ' ') > 0)
-         END ORDER BY seq";
-    let descending = search.query.order == Order::NewestFirst;
-    let sql = format!("{filter}{}", if descending { " DESC" } else { "" });
-    let kinds: String = search.query.kinds.iter().map(|kind| format!(" {} ", kind.as_str())).collect();
-    let holder = search.query.holder.as_ref().map(|holder| holder.as_str());
+    let order = direction(search.query.order);
+    // The last row is named by its key, so that nothing beyond it is walked through in either direction.
+    let sql = format!(
+        "SELECT first, events FROM sheets
+         WHERE last > ?1 AND last <= coalesce((SELECT min(last) FROM sheets WHERE last >= ?2), ?2) ORDER BY last {order}"
+    );
     let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
-    let bounds = params![range.after.0 as i64, range.last.0 as i64, holder, (!kinds.is_empty()).then_some(kinds),];
-    let mut rows = statement.query(bounds).map_err(db.fail())?;
-    look_at(db, search, &mut rows)
+    let mut rows = statement.query([range.after.0 as i64, range.last.0 as i64]).map_err(db.fail())?;
+    look_at(db, search, &mut rows, |_| true)
 }
 
-fn look_at(db: &Db, search: &mut Search<'_>, rows: &mut Rows<'_>) -> Result<(), Error> {
+fn direction(order: Order) -> &'static str {
+    match order {
+        Order::OldestFirst => "",
+        Order::NewestFirst => "DESC",
+    }
+}
+
+/// Looks at the events on these sheets that are in the range asked for. A sheet and an event whose text cannot match is passed over.
+fn look_at(
+    db: &Db,
+    search: &mut Search<'_>,
+    rows: &mut Rows<'_>,
+    may_match: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
     while search.is_open() {
         let Some(row) = rows.next().map_err(db.fail())? else { return Ok(()) };
-        let value = row.get_ref(0).map_err(db.fail())?;
-        let event = decode_event(&db.path, value.as_str().unwrap_or_default())?;
-        if search.query.spans(event.cursor) {
-            search.look(&event);
+        let first = row.get::<_, i64>(0).map_err(db.fail())? as u64;
+        let sheet = row.get_ref(1).map_err(db.fail())?.as_str().unwrap_or_default();
+        if !may_match(sheet) {
+            continue;
+        }
+        let mut events: Vec<_> = sheets::split(&db.path, sheet)?.into_iter().zip(first..).collect();
+        if search.query.order == Order::NewestFirst {
+            events.reverse();
+        }
+        for (text, cursor) in events {
+            let is_asked_for = search.query.spans(Cursor(cursor)) && search.is_ahead(Cursor(cursor));
+            if is_asked_for && may_match(text.get()) {
+                search.look(&decode_event(&db.path, text.get())?);
+            }
         }
     }
     Ok(())
@@ -110,29 +133,26 @@ fn look_at(db: &Db, search: &mut Search<'_>, rows: &mut Rows<'_>) -> Result<(), 
 
 /// Looks at the blocks whose digest does not rule the query out.
 fn scan_blocks(db: &Db, search: &mut Search<'_>, probe: &Probe, last: Cursor) -> Result<(), Error> {
-    let sql = match search.query.order {
-        Order::OldestFirst => "SELECT first, last, filter FROM blocks WHERE last > ?1 AND first <= ?2 ORDER BY last",
-        Order::NewestFirst => {
-            "SELECT first, last, filter FROM blocks WHERE last > ?1 AND first <= ?2 ORDER BY last DESC"
-        }
-    };
+    let order = direction(search.query.order);
+    let sql = format!(
+        "SELECT first, last, filter FROM blocks
+         WHERE last > ?1 AND last <= coalesce((SELECT min(last) FROM blocks WHERE last >= ?2), ?2) ORDER BY last {order}"
+    );
     let range = Range::of(search, last);
-    let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
+    let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
     let mut rows = statement.query([range.after.0 as i64, range.last.0 as i64]).map_err(db.fail())?;
     while search.is_open() {
         let Some(row) = rows.next().map_err(db.fail())? else { return Ok(()) };
         let block = (row.get::<_, i64>(0), row.get::<_, i64>(1));
         let (first, last) = (block.0.map_err(db.fail())? as u64, block.1.map_err(db.fail())? as u64);
         let filter = row.get_ref(2).map_err(db.fail())?;
-        let mut cost = BLOCK_COST;
         if probe.may_match(filter.as_blob().unwrap_or_default()) {
             let rest = Range::of(search, Cursor(last));
             scan_range(db, search, Range { after: rest.after.max(Cursor(first.saturating_sub(1))), ..rest })?;
-            cost += (last - first) as usize;
         }
         if search.is_open() {
             let end = if search.query.order == Order::NewestFirst { first } else { last };
-            search.skip_to(Cursor(end), cost);
+            search.skip_to(Cursor(end), BLOCK_COST);
         }
     }
     Ok(())

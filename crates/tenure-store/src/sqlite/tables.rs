@@ -9,24 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
+use rusqlite::{OptionalExtension, params};
 use tenure_core::change::{Head, RecordId, RecordKind};
-use tenure_core::event::Cursor;
 use tenure_core::{Timestamp, Token};
 
-use super::codec::decode_event;
 use super::db::{Db, unreadable};
-use super::digest::{Digest, push_keys};
-use super::logged::{Edit, EventText, Logged, Value};
+use super::logged::{Edit, Logged, Value};
+use super::sheets::{self, Block};
 use crate::Error;
 
-/// How many events share one digest.
-const BLOCK_EVENTS: u64 = 1_024;
-/// How many events one statement inserts: the place where they go is looked up once for all of them.
-const INSERT_ROWS: usize = 64;
-
 /// The second step: what an event's text says is read from there, not written beside it. The third: times that SQLite of before
-/// 3.42 can tell too, and views that show what is deeper than SQLite reads as empty instead of failing.
+/// 3.42 can tell too, and views that show what is deeper than SQLite reads as empty instead of failing. The fourth: many events in one row.
 pub(super) const SCHEMA: &[&str] = &[
     "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -133,6 +126,45 @@ pub(super) const SCHEMA: &[&str] = &[
             value ->> '$.reason' AS reason
         FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
     ",
+    "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    CREATE TABLE sheets (
+        last INTEGER PRIMARY KEY,
+        first INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        events TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE sheets_by_token (
+        bundle INTEGER NOT NULL,
+        sheet INTEGER NOT NULL,
+        PRIMARY KEY (bundle, sheet)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO sheets SELECT seq, seq, at, '[' || value || ']' FROM events ORDER BY seq;
+    INSERT INTO sheets_by_token SELECT token >> 6, seq FROM events WHERE token IS NOT NULL ORDER BY token, seq;
+    DROP TABLE events;
+    CREATE VIEW history AS
+        SELECT first + one.key AS seq,
+            strftime('%Y-%m-%d %H:%M:%f', (one.value ->> '$.at') / 1000.0, 'unixepoch') AS at,
+            one.value ->> '$.kind' AS kind,
+            (SELECT group_concat(name.value, ', ') FROM json_each(one.value, '$.resources') AS name) AS resources,
+            one.value ->> '$.holder' AS holder,
+            one.value ->> '$.token' AS token,
+            one.value AS value,
+            last AS sheet
+        FROM sheets, json_each(CASE WHEN json_valid(events) THEN events ELSE '[]' END) AS one
+        UNION ALL
+        SELECT first, strftime('%Y-%m-%d %H:%M:%f', at / 1000.0, 'unixepoch'), NULL, NULL, NULL, NULL,
+            substr(events, 2, length(events) - 2), last
+        FROM sheets WHERE NOT json_valid(events);
+    CREATE VIEW ended_leases AS
+        SELECT token, holder, resources, substr(kind, 7) AS how,
+            strftime('%Y-%m-%d %H:%M:%f', (value ->> '$.acquired_at') / 1000.0, 'unixepoch') AS acquired_at,
+            at AS ended_at,
+            value ->> '$.by' AS ended_by,
+            value ->> '$.reason' AS reason
+        FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
+    ",
 ];
 
 /// The folder decides when to checkpoint. Larger pages make appending cheaper, and a single record dearer: it is written with
@@ -153,13 +185,6 @@ pub(super) struct Tables {
     block: Option<Block>,
     /// The size of the write-ahead log after the last transaction.
     wal_bytes: Arc<AtomicU64>,
-}
-
-#[derive(Debug, Default)]
-struct Block {
-    first: Cursor,
-    count: u64,
-    digest: Digest,
 }
 
 impl Tables {
@@ -187,7 +212,7 @@ impl Tables {
         let Some(last) = chunk.last().map(|logged| logged.head) else { return Ok(before) };
         let mut block = match self.block.take() {
             Some(block) => block,
-            None => open_block(&self.db)?,
+            None => sheets::open_block(&self.db)?,
         };
         let fail = self.db.fail();
         let transaction = self.db.connection.unchecked_transaction().map_err(fail)?;
@@ -226,7 +251,7 @@ pub(super) fn try_fold(db: &Db, chunk: &[Arc<Logged>], before: Head) -> Result<(
 
 fn write(db: &Db, chunk: &[Arc<Logged>], before: Head, block: &mut Block) -> Result<(), Error> {
     Latest::of(chunk, before.token).write(db)?;
-    write_events(db, chunk, block)?;
+    sheets::append(db, chunk, block)?;
     let last = chunk.last().map_or(before, |logged| logged.head);
     set_meta(db, "head", &encode_head(last)?)
 }
@@ -302,75 +327,6 @@ impl<'a> Latest<'a> {
     }
 }
 
-/// Appends the events, and a digest for every block that becomes full.
-fn write_events(db: &Db, chunk: &[Arc<Logged>], block: &mut Block) -> Result<(), Error> {
-    let fail = db.fail();
-    // One for many rows and one for a single row: a statement for each number of them would be one more to prepare.
-    let (mut many, mut one) = (prepare_insert(db, INSERT_ROWS)?, prepare_insert(db, 1)?);
-    let mut rows = Vec::with_capacity(INSERT_ROWS);
-    for event in chunk.iter().flat_map(|logged| logged.events()) {
-        rows.push(event);
-        if rows.len() == INSERT_ROWS {
-            insert_events(&mut many, &rows).map_err(fail)?;
-            rows.clear();
-        }
-        block.add(event.cursor, event.keys);
-        if block.count >= BLOCK_EVENTS {
-            block.write(&db.connection, event.cursor).map_err(fail)?;
-            *block = Block::default();
-        }
-    }
-    rows.chunks(1).try_for_each(|row| insert_events(&mut one, row)).map_err(fail)
-}
-
-fn prepare_insert(db: &Db, rows: usize) -> Result<CachedStatement<'_>, Error> {
-    let places = vec!["(?, ?, ?, ?)"; rows].join(", ");
-    db.connection.prepare_cached(&format!("INSERT INTO events VALUES {places}")).map_err(db.fail())
-}
-
-/// Appends as many events as the statement is for.
-fn insert_events(insert: &mut Statement<'_>, rows: &[EventText<'_>]) -> Result<(), rusqlite::Error> {
-    for (at, event) in rows.iter().enumerate() {
-        let first = 4 * at + 1;
-        insert.raw_bind_parameter(first, event.cursor.0 as i64)?;
-        insert.raw_bind_parameter(first + 1, event.at.unix_ms() as i64)?;
-        insert.raw_bind_parameter(first + 2, event.token.map(|token| token.as_u64() as i64))?;
-        insert.raw_bind_parameter(first + 3, event.text)?;
-    }
-    insert.raw_execute().map(drop)
-}
-
-impl Block {
-    fn add(&mut self, cursor: Cursor, keys: &[u64]) {
-        if self.count == 0 {
-            self.first = cursor;
-        }
-        self.count += 1;
-        self.digest.add(keys);
-    }
-
-    fn write(&mut self, connection: &Connection, last: Cursor) -> Result<(), rusqlite::Error> {
-        let mut insert = connection.prepare_cached("INSERT INTO blocks VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![last.0 as i64, self.first.0 as i64, self.digest.filter()]).map(drop)
-    }
-}
-
-/// The block that was not full when the tables were written last.
-fn open_block(db: &Db) -> Result<Block, Error> {
-    let sql = "SELECT value FROM events WHERE seq > (SELECT coalesce(max(last), 0) FROM blocks) ORDER BY seq";
-    let mut statement = db.connection.prepare_cached(sql).map_err(db.fail())?;
-    let mut rows = statement.query([]).map_err(db.fail())?;
-    let (mut block, mut keys) = (Block::default(), Vec::new());
-    while let Some(row) = rows.next().map_err(db.fail())? {
-        let value = row.get_ref(0).map_err(db.fail())?.as_str().unwrap_or_default();
-        let event = decode_event(&db.path, value)?;
-        keys.clear();
-        push_keys(&event, &mut keys);
-        block.add(event.cursor, &keys);
-    }
-    Ok(block)
-}
-
 /// The position of the tables in the journal.
 pub(super) fn head(db: &Db) -> Result<Head, Error> {
     match meta(db, "head")? {
@@ -395,11 +351,4 @@ pub(super) fn meta(db: &Db, key: &str) -> Result<Option<String>, Error> {
 pub(super) fn set_meta(db: &Db, key: &str, value: &str) -> Result<(), Error> {
     let set = db.connection.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)");
     set.and_then(|mut set| set.execute([key, value])).map(drop).map_err(db.fail())
-}
-
-/// The oldest event kept, if there is any.
-pub(super) fn first_event(db: &Db) -> Result<Option<Cursor>, Error> {
-    let first: Option<i64> =
-        db.connection.query_row("SELECT min(seq) FROM events", [], |row| row.get(0)).map_err(db.fail())?;
-    Ok(first.map(|cursor| Cursor(cursor as u64)))
 }

@@ -15,14 +15,15 @@ use super::files::{fill, open, open_error, unfolded};
 fn the_check_finds_what_does_not_fit() {
     let cases = [
         ("tables.db", "DELETE FROM records WHERE id = '00000000000003'", "no record"),
-        ("tables.db", "DELETE FROM events WHERE seq = 5", "stands where event 5 belongs"),
-        ("tables.db", "UPDATE events SET value = replace(value, 'agent-3', 'agent-4') WHERE seq = 4", "differs"),
+        ("tables.db", "UPDATE sheets SET events = json_remove(events, '$[4]')", "stands where event 5 belongs"),
+        ("tables.db", "UPDATE sheets SET events = json_remove(events, '$[4]')", "events 1 to 13 has 12 of them"),
+        ("tables.db", "UPDATE sheets SET events = json_insert(events, '$[#]', json('{}'))", "missing field"),
+        ("tables.db", "UPDATE sheets SET events = replace(events, '\"cursor\":7', '\"cursor\":8')", "event 7 says"),
+        ("tables.db", "UPDATE sheets SET events = replace(events, 'agent-3', 'agent-4')", "differs"),
+        ("tables.db", "DELETE FROM sheets_by_token", "not found by its tokens"),
+        ("tables.db", "INSERT INTO sheets_by_token VALUES (77, 13)", "1 entries lead from tokens to sheets"),
         ("tables.db", "UPDATE records SET value = replace(value, 'agent-3', 'agent-4')", "differs"),
-        (
-            "tables.db",
-            "UPDATE events SET value = replace(value, 'src/3.rs', 'src/1.rs') WHERE seq = 4",
-            "while agent-1 held",
-        ),
+        ("tables.db", "UPDATE sheets SET events = replace(events, 'src/3.rs', 'src/1.rs')", "while agent-1 held"),
     ];
     for (file, damage, expected) in cases {
         let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,22 @@ use super::check::{check_untouched, copy_files};
 use super::common::{commit, fast_dir, journal_rows, lease, records, start};
 use super::files::{all_events, fill, open, open_error, unfolded};
 
-/// The tables of version 1: with columns for what the text of an event says.
+/// The tables of version 3: a row for every event.
+const BACK_TO_VERSION_3: &str = "
+    DROP VIEW ended_leases;
+    DROP VIEW history;
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, token INTEGER, value TEXT NOT NULL) STRICT;
+    INSERT INTO events SELECT first + one.key, one.value ->> '$.at', one.value ->> '$.token', one.value
+        FROM sheets, json_each(events) AS one;
+    CREATE INDEX events_by_token ON events (token) WHERE token IS NOT NULL;
+    DROP TABLE sheets;
+    DROP TABLE sheets_by_token;
+    CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
+    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
+    PRAGMA user_version = 3;
+";
+
+/// Those of version 1, from version 3: with columns for what the text of an event says.
 const BACK_TO_VERSION_1: &str = "
     DROP VIEW ended_leases;
     DROP VIEW history;
@@ -26,16 +41,19 @@ const BACK_TO_VERSION_1: &str = "
     PRAGMA user_version = 1;
 ";
 
-/// The views of version 2, as a SQLite of before 3.42 shows them.
+/// The view of version 2, from version 3, as a SQLite of before 3.42 shows it.
 const BACK_TO_VERSION_2: &str = "
-    DROP VIEW ended_leases;
-    DROP VIEW history;
     DROP VIEW leases;
     CREATE VIEW leases AS SELECT value ->> '$.token' AS token, NULL AS acquired_at FROM records WHERE kind = 'lease';
-    CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
-    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
     PRAGMA user_version = 2;
 ";
+
+/// Tables of the present version as those of an earlier one.
+fn take_back(dir: &Path, further: &str) {
+    let tables = rusqlite::Connection::open(dir.join("tables.db")).unwrap();
+    tables.execute_batch(BACK_TO_VERSION_3).unwrap();
+    tables.execute_batch(further).unwrap();
+}
 
 #[test]
 fn an_older_schema_is_brought_forward_with_everything_in_it() {
@@ -61,7 +79,7 @@ fn bring_forward(version: u32, back: &str) {
     };
     let before = read(&store);
     drop(store);
-    rusqlite::Connection::open(dir.path().join("tables.db")).unwrap().execute_batch(back).unwrap();
+    take_back(dir.path(), back);
     journal_of_before(dir.path(), version);
     assert!(check(dir.path()).is_err_and(|why| why.to_string().contains("start the server once")));
     let store = open(dir.path());
@@ -170,9 +188,11 @@ fn the_check_reads_an_older_schema_as_it_is() {
     fill(&mut store, &mut pen, 1..20);
     store.flush().expect("folds");
     fill(&mut store, &mut pen, 20..30);
-    let copy = tempfile::tempdir().unwrap();
-    copy_files(dir.path(), copy.path());
-    rusqlite::Connection::open(copy.path().join("tables.db")).unwrap().execute_batch(BACK_TO_VERSION_1).unwrap();
-    let report = check_untouched(copy.path(), copy.path()).expect("a report");
-    assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], 15, pen.head));
+    for (version, back) in [(1, BACK_TO_VERSION_1), (2, BACK_TO_VERSION_2), (3, "")] {
+        let copy = tempfile::tempdir().unwrap();
+        copy_files(dir.path(), copy.path());
+        take_back(copy.path(), back);
+        let report = check_untouched(copy.path(), copy.path()).expect("a report");
+        assert_eq!((report.problems.as_slice(), report.unfolded, report.head), (&[][..], 15, pen.head), "{version}");
+    }
 }

@@ -99,7 +99,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
 fn records_and_events_of_a_newer_version_are_refused_not_left_out() {
     for change in [
         "INSERT INTO records VALUES ('wormhole', '1', '{}')",
-        "UPDATE events SET value = replace(value, 'lease.granted', 'wormhole.opened')",
+        "UPDATE sheets SET events = replace(events, 'lease.granted', 'wormhole.opened')",
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
@@ -252,7 +252,7 @@ fn a_reader_in_the_way_of_a_checkpoint_keeps_the_journal_whole() {
     store.flush().expect("folds");
     let before = store.reader().stats().checkpointed_seq;
     let reading = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    reading.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    reading.execute_batch("BEGIN; SELECT count(*) FROM sheets").unwrap();
     fill(&mut store, &mut pen, 20..40);
     store.flush().expect("folds");
     let stats = store.reader().stats();
@@ -277,7 +277,75 @@ fn a_lease_that_lived_and_died_unfolded_writes_only_its_events() {
     let count = |table: &str| -> i64 {
         tables.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     };
-    assert_eq!((count("records"), count("renewals"), count("events")), (0, 0, 2));
+    assert_eq!((count("records"), count("renewals"), count("history")), (0, 0, 2));
+}
+
+/// One number from the tables of a store at rest.
+fn number(dir: &Path, sql: &str) -> i64 {
+    let tables = rusqlite::Connection::open(dir.join("tables.db")).unwrap();
+    tables.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn events_that_are_folded_together_share_a_row_and_are_found_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    // Every lease ends a hundred grants later, so that its events are on two sheets.
+    let leases: Vec<_> = (1..=300).map(|token| lease(token, "ada", &[&format!("task:{token}")])).collect();
+    for (number, lease) in leases.iter().enumerate() {
+        commit(&mut store, &pen.grant(lease));
+        if let Some(older) = number.checked_sub(100).and_then(|older| leases.get(older)) {
+            commit(&mut store, &pen.end(EventKind::LeaseReleased, older));
+        }
+    }
+    store.flush().expect("folds");
+    let reader = store.reader();
+    let found = |query: EventQuery| -> Vec<u64> {
+        reader.events(&query).expect("events").events.iter().map(|event| event.cursor.0).collect()
+    };
+    let any = || EventQuery::after(Cursor(0), 1_000);
+    let all: Vec<u64> = (1..=pen.head.cursor.0).collect();
+    assert_eq!(found(any()), all);
+    let newest = || EventQuery { order: tenure_store::Order::NewestFirst, ..any() };
+    assert_eq!(found(newest()), all.iter().rev().copied().collect::<Vec<_>>());
+    // A page begins and ends anywhere on a sheet.
+    for middle in [1, 63, 64, 65, 200] {
+        assert_eq!(found(EventQuery::after(Cursor(middle), 3)), [middle + 1, middle + 2, middle + 3]);
+        let before = EventQuery { before: Some(Cursor(middle + 4)), limit: 3, ..newest() };
+        assert_eq!(found(before), [middle + 3, middle + 2, middle + 1]);
+    }
+    for token in [1, 64, 65, 128, 200] {
+        let of = |query| EventQuery { token: Some(Token::from_u64(token)), ..query };
+        let granted = if token <= 100 { token } else { 2 * token - 101 };
+        let ended = 100 + 2 * token;
+        assert_eq!(found(of(any())), [granted, ended], "token {token}");
+        assert_eq!(found(of(newest())), [ended, granted], "token {token}");
+        assert_eq!(found(of(EventQuery::after(Cursor(granted), 9))), [ended], "token {token}");
+        assert!(reader.ended(Token::from_u64(token)).expect("a read").is_some());
+    }
+    assert!(reader.ended(Token::from_u64(201)).expect("a read").is_none());
+    drop(store);
+    assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
+    assert_eq!(number(dir.path(), "SELECT count(*) FROM sheets"), 8, "of 500 events");
+}
+
+#[test]
+fn an_event_that_is_long_has_a_sheet_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    let long = serde_json::value::to_raw_value(&"x".repeat(1_024)).ok();
+    let some = (1..=5).map(|token| {
+        let data = long.clone().filter(|_| token == 3);
+        Event { data, ..event(EventKind::LeaseRenewed, &lease(token, "ada", &["task:1"])) }
+    });
+    commit(&mut store, &pen.batch(vec![], some.collect()));
+    store.flush().expect("folds");
+    assert_eq!(all_events(&store).len(), 5);
+    drop(store);
+    let sheets = "SELECT group_concat(last - first + 1, '') = '212' FROM sheets";
+    assert_eq!(number(dir.path(), sheets), 1);
 }
 
 #[test]
@@ -375,7 +443,7 @@ fn tables_that_refuse_what_is_folded_are_told_by_the_lag_by_the_check_and_by_the
     store.flush().expect("folds");
     let folded = pen.head.seq;
     let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    tables.execute_batch("CREATE TRIGGER no BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no'); END").unwrap();
+    tables.execute_batch("CREATE TRIGGER no BEFORE INSERT ON sheets BEGIN SELECT RAISE(ABORT, 'no'); END").unwrap();
     drop(tables);
     for number in 10..13 {
         fill(&mut store, &mut pen, number..number + 1);
@@ -462,6 +530,7 @@ fn old_events_are_dropped_and_live_records_are_not() {
     assert_eq!(reader.stats().events_kept(), events.len() as u64);
     assert_eq!(records(&mut store).len(), 1);
     assert_eq!(reader.ended(Token::from_u64(5)).expect("ended"), None);
+    assert!(reader.ended(Token::from_u64(25)).expect("ended").is_some());
     drop(store);
     assert_eq!(check(dir.path()).expect("a report").problems, [""; 0]);
     assert_eq!(open(dir.path()).reader().first_cursor().expect("first"), first);
