@@ -145,18 +145,14 @@ pub(super) const SCHEMA: &[&str] = &[
     DROP TABLE events;
     CREATE VIEW history AS
         SELECT first + one.key AS seq,
-            strftime('%Y-%m-%d %H:%M:%f', (one.value ->> '$.at') / 1000.0, 'unixepoch') AS at,
+            strftime('%Y-%m-%d %H:%M:%f', coalesce(one.value ->> '$.at', at) / 1000.0, 'unixepoch') AS at,
             one.value ->> '$.kind' AS kind,
             (SELECT group_concat(name.value, ', ') FROM json_each(one.value, '$.resources') AS name) AS resources,
             one.value ->> '$.holder' AS holder,
             one.value ->> '$.token' AS token,
-            one.value AS value,
+            coalesce(one.value, substr(events, 2, length(events) - 2)) AS value,
             last AS sheet
-        FROM sheets, json_each(CASE WHEN json_valid(events) THEN events ELSE '[]' END) AS one
-        UNION ALL
-        SELECT first, strftime('%Y-%m-%d %H:%M:%f', at / 1000.0, 'unixepoch'), NULL, NULL, NULL, NULL,
-            substr(events, 2, length(events) - 2), last
-        FROM sheets WHERE NOT json_valid(events);
+        FROM sheets, json_each(CASE WHEN json_valid(events) THEN events ELSE '[null]' END) AS one;
     CREATE VIEW ended_leases AS
         SELECT token, holder, resources, substr(kind, 7) AS how,
             strftime('%Y-%m-%d %H:%M:%f', (value ->> '$.acquired_at') / 1000.0, 'unixepoch') AS acquired_at,

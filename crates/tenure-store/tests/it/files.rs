@@ -377,6 +377,11 @@ fn people_can_read_the_leases_with_sqlite() {
         ["1", "ada", "released", "2023-11-14 22:13:20.007", "2023-11-14 22:13:21.999"]
     );
     assert_eq!(row("SELECT at, kind FROM history WHERE seq = 2"), ["2023-11-14 22:13:21.999", "lease.released"]);
+    // What docs/decisions/0007 says of a long history.
+    let latest = "SELECT * FROM history WHERE sheet > (SELECT max(last) FROM sheets) - 1000";
+    assert_eq!(row(&format!("SELECT CAST(count(*) AS TEXT) FROM ({latest})")), ["3"]);
+    let plan: String = tables.query_row(&format!("EXPLAIN QUERY PLAN {latest}"), [], |row| row.get(3)).unwrap();
+    assert!(plan.contains("SEARCH sheets USING INTEGER PRIMARY KEY"), "{plan}");
     // What SQLite before 3.42 does not know gives NULL there, and this one would not notice.
     let views = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND sql LIKE '%subsec%'";
     assert_eq!(tables.query_row(views, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
