@@ -3,7 +3,7 @@
 //! Renewals that keep their ttl are not events: they happen a thousand times for every grant and change nobody's
 //! plans. Everything that changes who holds what is one.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -319,6 +319,9 @@ impl EventKind {
     }
 }
 
+/// The mode of a lease whose events name none. Part of the file format: it must not change.
+const MODE_UNSAID: Mode = Mode::Exclusive;
+
 /// A step in the life of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -341,7 +344,9 @@ impl From<End> for EventKind {
 }
 
 /// Something that happened. Fields that a kind does not have are absent.
+// `remote`: the derived reading is a function of its own, behind which what was left out is filled in.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Event {
     /// Its place in the order of all events.
     pub cursor: Cursor,
@@ -423,10 +428,10 @@ impl Event {
 
     /// Appends it as JSON, by hand because every grant and every end is written. What follows from the rest is left out.
     pub fn encode(&self, to: &mut Vec<u8>) {
-        let is_of_lease = self.kind.step().is_some();
-        let mode = self.mode.filter(|mode| !is_of_lease || *mode != Mode::default());
-        let acquired_at = self.acquired_at.filter(|at| self.kind != EventKind::LeaseGranted || *at != self.at);
-        let expires_at = self.expires_at.filter(|at| !is_of_lease || Some(*at) != self.end_without_renewal());
+        let step = self.kind.step();
+        let mode = self.mode.filter(|mode| step.is_none() || *mode != MODE_UNSAID);
+        let acquired_at = self.acquired_at.filter(|at| step != Some(Step::Granted) || *at != self.at);
+        let expires_at = self.expires_at.filter(|at| step.is_none() || Some(*at) != self.acquired_at_plus_ttl());
         let mut object = Object::new(to);
         object.number("cursor", self.cursor.0);
         object.number("at", self.at.unix_ms());
@@ -448,22 +453,26 @@ impl Event {
         object.end();
     }
 
-    /// Reads what [`Event::encode`] has written, and fills in what that left out.
-    pub fn decode(text: &str) -> serde_json::Result<Event> {
-        let mut event: Event = serde_json::from_str(text)?;
-        if let Some(step) = event.kind.step() {
-            event.mode.get_or_insert_default();
-            if step == Step::Granted {
-                event.acquired_at.get_or_insert(event.at);
-            }
-            event.expires_at = event.expires_at.or_else(|| event.end_without_renewal());
+    /// Fills in what [`Event::encode`] leaves out.
+    fn fill_in(&mut self) {
+        let Some(step) = self.kind.step() else { return };
+        self.mode.get_or_insert(MODE_UNSAID);
+        if step == Step::Granted {
+            self.acquired_at.get_or_insert(self.at);
         }
-        Ok(event)
+        self.expires_at = self.expires_at.or_else(|| self.acquired_at_plus_ttl());
     }
 
-    /// When its lease would end if nobody had renewed it.
-    fn end_without_renewal(&self) -> Option<Timestamp> {
+    fn acquired_at_plus_ttl(&self) -> Option<Timestamp> {
         Some(self.acquired_at?.plus_ms(self.ttl?.ms()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Event, D::Error> {
+        let mut event = Event::deserialize(deserializer)?;
+        event.fill_in();
+        Ok(event)
     }
 }
 
@@ -511,7 +520,7 @@ mod tests {
             };
             let bare = kind.step().is_none().then(|| Event::new(kind, at));
             for event in of_leases.into_iter().chain([told]).chain(bare) {
-                let read = Event::decode(&written(&event)).expect("an event");
+                let read = serde_json::from_str::<Event>(&written(&event)).expect("an event");
                 assert_eq!(format!("{read:?}"), format!("{event:?}"));
             }
         }
@@ -527,7 +536,7 @@ mod tests {
         let start = r#"{"cursor":0,"at":1500,"kind":"lease.released","resources":["task:1"],"holder":"ann","token":9"#;
         assert_eq!(written(&released), format!(r#"{start},"acquired_at":1000,"ttl_ms":30000}}"#));
         let before = format!(r#"{start},"mode":"exclusive","acquired_at":1000,"expires_at":31000,"ttl_ms":30000}}"#);
-        let read = Event::decode(&before).expect("as it was written before");
+        let read: Event = serde_json::from_str(&before).expect("as it was written before");
         assert_eq!(format!("{read:?}"), format!("{released:?}"));
     }
 }

@@ -94,7 +94,13 @@ impl<'a> Search<'a> {
 
     /// Whether it is not done yet. One event more than asked for tells whether a next page has any.
     pub(crate) fn is_open(&self) -> bool {
-        self.budget > 0 && self.found.len() <= self.query.limit
+        self.budget > 0 && self.found.len() <= self.query.limit && !self.has_all()
+    }
+
+    /// Whether there can be no other: a lease ends once.
+    fn has_all(&self) -> bool {
+        let asks_for_an_end = self.query.token.is_some() && self.query.kinds.iter().all(|kind| kind.end().is_some());
+        asks_for_an_end && !self.query.kinds.is_empty() && !self.found.is_empty()
     }
 
     /// Whether this place comes after everything that was looked at.
@@ -127,13 +133,13 @@ impl<'a> Search<'a> {
 
     /// The page.
     pub(crate) fn into_page(mut self) -> EventPage {
-        let more = !self.is_open();
         if self.found.len() <= self.query.limit {
+            let more = !self.is_open() && !self.has_all();
             return EventPage { events: self.found, next: self.looked, more };
         }
         self.found.truncate(self.query.limit);
         let start = Search::new(self.query, 1).looked;
         let next = self.found.last().map_or(start, |event| event.cursor);
-        EventPage { events: self.found, next, more }
+        EventPage { events: self.found, next, more: true }
     }
 }

@@ -213,27 +213,32 @@ impl<'a> Check<'a> {
     /// Every event reads, is in its place, is found by its token, and the history makes sense.
     fn events(&mut self) -> Result<(), Error> {
         let tables = self.tables;
-        let sql = "SELECT last, first, events FROM sheets ORDER BY last";
+        let sql = "SELECT last, first, at, events FROM sheets ORDER BY last";
         let mut statement = tables.connection.prepare(sql).map_err(tables.fail())?;
         let mut rows = statement.query([]).map_err(tables.fail())?;
         let mut end = Cursor(self.report.first_cursor.0.saturating_sub(1));
         while let Some(row) = rows.next().map_err(tables.fail())? {
-            let place = (|| Ok([row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64]))();
-            let [last, first] = place.map_err(tables.fail())?;
-            let text = row.get_ref(2).map_err(tables.fail())?.as_str().unwrap_or_default();
+            let numbers = (|| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?].map(|number| number as u64)))();
+            let [last, first, at] = numbers.map_err(tables.fail())?;
+            let text = row.get_ref(3).map_err(tables.fail())?.as_str().unwrap_or_default();
             let events = sheets::split(&tables.path, text)?;
-            if events.len() as u64 != (last + 1).saturating_sub(first) {
+            if events.len() as u64 != last.wrapping_sub(first).wrapping_add(1) {
                 self.report.problem(format_args!("the sheet of events {first} to {last} has {} of them", events.len()));
             }
+            let (mut bundles, mut until) = (BTreeSet::new(), None);
             for (event, seq) in events.iter().zip(first..) {
                 let event = decode_event(&tables.path, event.get())?;
                 if event.cursor.0 != seq {
                     self.report.problem(format_args!("event {seq} says that it is event {}", event.cursor.0));
                 }
-                end = event.cursor;
+                bundles.extend(event.token.map(Bundle::from));
+                (end, until) = (event.cursor, Some(event.at.unix_ms()));
                 self.audit(&event);
             }
-            self.tokens(last, &sheets::bundles(&tables.path, text)?)?;
+            if until != Some(at) {
+                self.report.problem(format_args!("the sheet that ends with event {last} has another time than that"));
+            }
+            self.tokens(last, &bundles)?;
         }
         if end != self.folded.cursor {
             let expected = self.folded.cursor.0;
@@ -243,7 +248,7 @@ impl<'a> Check<'a> {
     }
 
     /// The tokens on a sheet lead to it.
-    fn tokens(&mut self, sheet: u64, bundles: &[Bundle]) -> Result<(), Error> {
+    fn tokens(&mut self, sheet: u64, bundles: &BTreeSet<Bundle>) -> Result<(), Error> {
         self.bundles += bundles.len() as u64;
         for Bundle(bundle) in bundles {
             let sql = "SELECT '' FROM sheets_by_token WHERE bundle = ?1 AND sheet = ?2";
@@ -338,15 +343,13 @@ impl<'a> Check<'a> {
     /// The text of an event in the tables. They are asked for in order, so a sheet is read once.
     fn event(&mut self, cursor: Cursor) -> Result<Option<&str>, Error> {
         if !self.sheet.contains_key(&cursor) {
-            self.sheet.clear();
             let sql = "SELECT first, events FROM sheets WHERE last >= ?1 ORDER BY last LIMIT 1";
             let select = self.tables.connection.prepare_cached(sql);
             let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?));
             let found = select.and_then(|mut select| select.query_row([cursor.0 as i64], read).optional());
-            if let Some((first, text)) = found.map_err(self.tables.fail())? {
-                let events = sheets::split(&self.tables.path, &text)?;
-                self.sheet.extend((first..).map(Cursor).zip(events.iter().map(|event| event.get().to_owned())));
-            }
+            let (first, text) = found.map_err(self.tables.fail())?.unwrap_or((0, "[]".to_owned()));
+            let events = sheets::split(&self.tables.path, &text)?;
+            self.sheet = (first..).map(Cursor).zip(events.iter().map(|event| event.get().to_owned())).collect();
         }
         Ok(self.sheet.get(&cursor).map(String::as_str))
     }

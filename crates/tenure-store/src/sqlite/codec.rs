@@ -94,7 +94,7 @@ pub(super) fn encode_record(record: &Record) -> Result<String, Error> {
 }
 
 pub(super) fn decode_event(path: &Path, value: &str) -> Result<Event, Error> {
-    Event::decode(value).map_err(|why| unreadable(path, "an event", why))
+    serde_json::from_str(value).map_err(|why| unreadable(path, "an event", why))
 }
 
 pub(super) fn decode_record(path: &Path, kind: RecordKind, value: &str) -> Result<Record, Error> {

@@ -93,7 +93,15 @@ impl Db {
         let found = self.version()?;
         self.check_version(found, steps.len())?;
         for (at, step) in steps.iter().enumerate().skip(found) {
-            self.execute_batch(&format!("BEGIN IMMEDIATE; {step}; PRAGMA user_version = {}; COMMIT;", at + 1))?;
+            let (file, version) = (self.path.display(), at + 1);
+            if found > 0 {
+                tracing::info!(%file, version, "bringing the tables forward; a long history takes a while");
+            }
+            self.execute_batch(&format!("BEGIN IMMEDIATE; {step}; PRAGMA user_version = {version}; COMMIT;"))?;
+            if found > 0 {
+                // A step may have written everything anew, and the log would keep the room of it.
+                self.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+            }
         }
         Ok(())
     }

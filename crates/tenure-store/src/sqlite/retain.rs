@@ -49,7 +49,7 @@ pub(super) fn step(db: &Db, retain: Retain, now: Timestamp) -> Result<Option<Cur
     Ok(Some(Cursor(last as u64 + 1)))
 }
 
-/// The last of the few sheets to drop. A sheet goes with its last event; what stands on it came within one turn of folding.
+/// The last of the few sheets to drop. A sheet goes when its last event is too old; the others are not much older.
 fn last_dropped(db: &Db, oldest_kept: i64) -> Result<Option<i64>, Error> {
     let mut select =
         db.connection.prepare_cached("SELECT last, first, at FROM sheets ORDER BY last").map_err(db.fail())?;
@@ -68,18 +68,22 @@ fn last_dropped(db: &Db, oldest_kept: i64) -> Result<Option<i64>, Error> {
     Ok(dropped)
 }
 
-/// Takes the sheets up to here out of the way from tokens to them. A sheet that does not read leaves its entries, for the check to find.
+/// Takes away what leads from tokens to the sheets up to here.
 fn forget_tokens(db: &Db, last: i64) -> Result<(), Error> {
     let prepare = |sql| db.connection.prepare_cached(sql).map_err(db.fail());
     let mut select = prepare("SELECT last, events FROM sheets WHERE last <= ?1")?;
     let mut delete = prepare("DELETE FROM sheets_by_token WHERE bundle = ?1 AND sheet = ?2")?;
+    // All entries are looked at for this: only where a sheet does not say which are its own.
+    let mut delete_all = prepare("DELETE FROM sheets_by_token WHERE sheet = ?1")?;
     let mut rows = select.query([last]).map_err(db.fail())?;
     while let Some(row) = rows.next().map_err(db.fail())? {
         let sheet: i64 = row.get(0).map_err(db.fail())?;
         let text = row.get_ref(1).map_err(db.fail())?.as_str().unwrap_or_default();
-        for Bundle(bundle) in sheets::bundles(&db.path, text).unwrap_or_default() {
-            delete.execute([bundle, sheet]).map_err(db.fail())?;
+        match sheets::bundles(text) {
+            Ok(bundles) => bundles.iter().try_for_each(|Bundle(bundle)| delete.execute([*bundle, sheet]).map(drop)),
+            Err(_) => delete_all.execute([sheet]).map(drop),
         }
+        .map_err(db.fail())?;
     }
     Ok(())
 }

@@ -68,13 +68,12 @@ impl Range {
 
 /// Looks at the sheets of a token's bundle. Only what can be about the token is decoded.
 fn scan_token(db: &Db, search: &mut Search<'_>, token: Token, range: Range) -> Result<(), Error> {
-    let order = direction(search.query.order);
     let sql = format!(
-        "SELECT first, events FROM sheets_by_token JOIN sheets ON last = sheet
-         WHERE bundle = ?1 AND sheet > ?2 AND first <= ?3 ORDER BY sheet {order}"
+        "SELECT first, last, events FROM sheets_by_token JOIN sheets ON last = sheet WHERE bundle = ?3 AND {}",
+        in_range("sheet", "sheets", search.query.order)
     );
     let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
-    let bounds = [Bundle::from(token).0, range.after.0 as i64, range.last.0 as i64];
+    let bounds = [range.after.0 as i64, range.last.0 as i64, Bundle::from(token).0];
     let mut rows = statement.query(bounds).map_err(db.fail())?;
     let named = format!(r#""token":{token}"#);
     look_at(db, search, &mut rows, |text| text.contains(&named))
@@ -85,25 +84,27 @@ fn scan_range(db: &Db, search: &mut Search<'_>, range: Range) -> Result<(), Erro
     if range.last <= range.after || !search.is_open() {
         return Ok(());
     }
-    let order = direction(search.query.order);
-    // The last row is named by its key, so that nothing beyond it is walked through in either direction.
-    let sql = format!(
-        "SELECT first, events FROM sheets
-         WHERE last > ?1 AND last <= coalesce((SELECT min(last) FROM sheets WHERE last >= ?2), ?2) ORDER BY last {order}"
-    );
+    let sql =
+        format!("SELECT first, last, events FROM sheets WHERE {}", in_range("last", "sheets", search.query.order));
     let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
     let mut rows = statement.query([range.after.0 as i64, range.last.0 as i64]).map_err(db.fail())?;
     look_at(db, search, &mut rows, |_| true)
 }
 
-fn direction(order: Order) -> &'static str {
-    match order {
+/// The rows of a table that have something after event ?1 and up to ?2, in order. Both ends are given by the key, so that nothing beyond
+/// them is walked through in either direction.
+fn in_range(key: &str, table: &str, order: Order) -> String {
+    let direction = match order {
         Order::OldestFirst => "",
         Order::NewestFirst => "DESC",
-    }
+    };
+    format!(
+        "{key} > ?1 AND {key} <= coalesce((SELECT min(last) FROM {table} WHERE last >= ?2), ?2) ORDER BY {key} {direction}"
+    )
 }
 
-/// Looks at the events on these sheets that are in the range asked for. A sheet and an event whose text cannot match is passed over.
+/// Looks at the events on these sheets that are in the range asked for. A sheet or an event whose text cannot match is passed over; a sheet
+/// costs something all the same, because it was read.
 fn look_at(
     db: &Db,
     search: &mut Search<'_>,
@@ -112,20 +113,37 @@ fn look_at(
 ) -> Result<(), Error> {
     while search.is_open() {
         let Some(row) = rows.next().map_err(db.fail())? else { return Ok(()) };
-        let first = row.get::<_, i64>(0).map_err(db.fail())? as u64;
-        let sheet = row.get_ref(1).map_err(db.fail())?.as_str().unwrap_or_default();
-        if !may_match(sheet) {
-            continue;
+        let ends = (|| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))();
+        let (first, last) = ends.map_err(db.fail())?;
+        let sheet = row.get_ref(2).map_err(db.fail())?.as_str().unwrap_or_default();
+        if may_match(sheet) {
+            look_at_sheet(db, search, sheet, first, &may_match)?;
         }
-        let mut events: Vec<_> = sheets::split(&db.path, sheet)?.into_iter().zip(first..).collect();
-        if search.query.order == Order::NewestFirst {
-            events.reverse();
+        if search.is_open() {
+            let end = if search.query.order == Order::NewestFirst { first } else { last };
+            search.skip_to(Cursor(end), 1);
         }
-        for (text, cursor) in events {
-            let is_asked_for = search.query.spans(Cursor(cursor)) && search.is_ahead(Cursor(cursor));
-            if is_asked_for && may_match(text.get()) {
-                search.look(&decode_event(&db.path, text.get())?);
-            }
+    }
+    Ok(())
+}
+
+fn look_at_sheet(
+    db: &Db,
+    search: &mut Search<'_>,
+    sheet: &str,
+    first: u64,
+    may_match: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    let mut events: Vec<_> = sheets::split(&db.path, sheet)?.into_iter().zip((first..).map(Cursor)).collect();
+    if search.query.order == Order::NewestFirst {
+        events.reverse();
+    }
+    for (text, cursor) in events {
+        if !search.is_open() {
+            break;
+        }
+        if search.query.spans(cursor) && search.is_ahead(cursor) && may_match(text.get()) {
+            search.look(&decode_event(&db.path, text.get())?);
         }
     }
     Ok(())
@@ -133,11 +151,8 @@ fn look_at(
 
 /// Looks at the blocks whose digest does not rule the query out.
 fn scan_blocks(db: &Db, search: &mut Search<'_>, probe: &Probe, last: Cursor) -> Result<(), Error> {
-    let order = direction(search.query.order);
-    let sql = format!(
-        "SELECT first, last, filter FROM blocks
-         WHERE last > ?1 AND last <= coalesce((SELECT min(last) FROM blocks WHERE last >= ?2), ?2) ORDER BY last {order}"
-    );
+    let sql =
+        format!("SELECT first, last, filter FROM blocks WHERE {}", in_range("last", "blocks", search.query.order));
     let range = Range::of(search, last);
     let mut statement = db.connection.prepare_cached(&sql).map_err(db.fail())?;
     let mut rows = statement.query([range.after.0 as i64, range.last.0 as i64]).map_err(db.fail())?;

@@ -10,8 +10,9 @@
 //! A row for every event cost more than everything else that is done with it: the place for it, its head, an entry in an index. Events
 //! that are folded together stand on sheets together; a sheet is written once and dropped as a whole.
 //!
-//! Relies on cursors without a gap within a chunk: the events of a sheet are numbered from its first.
+//! The cursors on a sheet follow each other, so that its first one tells them all.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,7 +37,8 @@ const SHARED_BYTES_MAX: usize = 1_024;
 const SHEET_MS: u64 = 1_000;
 /// How many events share one digest, at least.
 const BLOCK_EVENTS: u64 = 1_024;
-/// So many tokens in a row, by their last bits, lead to their sheets by one entry: leases that are granted together mostly end together.
+/// So many tokens in a row, by their last bits, lead to their sheets by one entry: leases that are granted together mostly end together. Part of the
+/// file format: it must not change without a new schema version.
 const BUNDLE_BITS: u32 = 6;
 
 /// The tokens that lead to their sheets together.
@@ -194,17 +196,14 @@ pub(super) fn split<'a>(path: &Path, sheet: &'a str) -> Result<Vec<&'a RawValue>
     serde_json::from_str(sheet).map_err(|why| unreadable(path, "a sheet of events", why))
 }
 
-/// The bundles whose tokens are on a sheet, in order.
-pub(super) fn bundles(path: &Path, sheet: &str) -> Result<Vec<Bundle>, Error> {
+/// The bundles whose tokens are on a sheet, if it reads.
+pub(super) fn bundles(sheet: &str) -> Result<BTreeSet<Bundle>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {
         token: Option<Token>,
     }
-    let events: Vec<Named> = serde_json::from_str(sheet).map_err(|why| unreadable(path, "a sheet of events", why))?;
-    let mut bundles: Vec<Bundle> = events.into_iter().filter_map(|event| event.token).map(Bundle::from).collect();
-    bundles.sort_unstable();
-    bundles.dedup();
-    Ok(bundles)
+    let events: Vec<Named> = serde_json::from_str(sheet)?;
+    Ok(events.into_iter().filter_map(|event| event.token).map(Bundle::from).collect())
 }
 
 /// The oldest event kept, if there is any.
@@ -212,4 +211,17 @@ pub(super) fn first_event(db: &Db) -> Result<Option<Cursor>, Error> {
     let sql = "SELECT (SELECT first FROM sheets ORDER BY last LIMIT 1)";
     let first: Option<i64> = db.connection.query_row(sql, [], |row| row.get(0)).map_err(db.fail())?;
     Ok(first.map(|cursor| Cursor(cursor as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundles_are_part_of_the_file_format_and_stay() {
+        assert_eq!(
+            [63, 64, 6_400].map(|token| Bundle::from(Token::from_u64(token))),
+            [Bundle(0), Bundle(1), Bundle(100)]
+        );
+    }
 }

@@ -20,6 +20,8 @@ fn the_check_finds_what_does_not_fit() {
         ("tables.db", "UPDATE sheets SET events = json_insert(events, '$[#]', json('{}'))", "missing field"),
         ("tables.db", "UPDATE sheets SET events = replace(events, '\"cursor\":7', '\"cursor\":8')", "event 7 says"),
         ("tables.db", "UPDATE sheets SET events = replace(events, 'agent-3', 'agent-4')", "differs"),
+        ("tables.db", "UPDATE sheets SET at = at - 1", "has another time"),
+        ("tables.db", "UPDATE sheets SET last = -1", "has 13 of them"),
         ("tables.db", "DELETE FROM sheets_by_token", "not found by its tokens"),
         ("tables.db", "INSERT INTO sheets_by_token VALUES (77, 13)", "1 entries lead from tokens to sheets"),
         ("tables.db", "UPDATE records SET value = replace(value, 'agent-3', 'agent-4')", "differs"),

@@ -349,6 +349,63 @@ fn an_event_that_is_long_has_a_sheet_of_its_own() {
 }
 
 #[test]
+fn a_page_by_token_looks_at_a_bounded_number_of_sheets() {
+    let dir = fast_dir();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    let (quiet, busy) = (lease(65, "ada", &["task:1"]), lease(66, "bob", &["task:2"]));
+    commit(&mut store, &pen.grant(&quiet));
+    commit(&mut store, &pen.end(EventKind::LeaseReleased, &quiet));
+    // Each has a sheet of its own, and all of them are in the bundle of the other lease.
+    let long = serde_json::value::to_raw_value(&"x".repeat(1_024)).ok();
+    let some = (0..25_000).map(|_| Event { data: long.clone(), ..event(EventKind::LeaseRenewed, &busy) });
+    commit(&mut store, &pen.batch(vec![], some.collect()));
+    store.flush().expect("folds");
+    let reader = store.reader();
+    let last = EventQuery { token: Some(quiet.token), ..EventQuery::ends(1) };
+    let page = reader.events(&last).expect("events");
+    assert!(page.events.is_empty() && page.more && page.next > Cursor(1_000), "{:?} {}", page.next, page.more);
+    let rest = reader.events(&EventQuery { before: Some(page.next), ..last }).expect("events");
+    assert_eq!((rest.events.len(), rest.more), (1, false));
+    assert_eq!(reader.ended(quiet.token).expect("a read").map(|ended| ended.at), Some(at(0)));
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_in_the_way_of_no_page_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::open(dir.path(), unfolded()).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    drop(store);
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    let damage = "UPDATE sheets SET events = replace(events, '\"cursor\":9,', '\"cursor\":9,\"kind\":0,')";
+    assert_eq!(tables.execute(damage, []).unwrap(), 1);
+    drop(tables);
+    let reader = open(dir.path()).reader();
+    assert_eq!(reader.events(&EventQuery::after(Cursor(3), 3)).expect("a page").events.len(), 3);
+    assert!(reader.events(&EventQuery::after(Cursor(6), 3)).is_err());
+}
+
+#[test]
+fn a_sheet_that_cannot_be_read_is_dropped_in_its_time_with_what_leads_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { retain: Retain { age_ms: 10_000, ..Retain::default() }, ..unfolded() };
+    let mut store = Sqlite::open(dir.path(), options).expect("opens");
+    let mut pen = start(&mut store);
+    fill(&mut store, &mut pen, 1..20);
+    store.flush().expect("folds");
+    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
+    assert_eq!(tables.execute("UPDATE sheets SET events = 'damaged'", []).unwrap(), 1);
+    drop(tables);
+    let later = Event { at: at(60_000), ..event(EventKind::LeaseRenewed, &lease(1, "ada", &["task:1"])) };
+    commit(&mut store, &pen.batch(vec![], vec![later]));
+    store.flush().expect("folds");
+    drop(store);
+    assert_eq!(number(dir.path(), "SELECT count(*) FROM sheets"), 1);
+    assert_eq!(number(dir.path(), "SELECT count(*) FROM sheets_by_token"), 1);
+}
+
+#[test]
 fn people_can_read_the_leases_with_sqlite() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
@@ -382,6 +439,9 @@ fn people_can_read_the_leases_with_sqlite() {
     assert_eq!(row(&format!("SELECT CAST(count(*) AS TEXT) FROM ({latest})")), ["3"]);
     let plan: String = tables.query_row(&format!("EXPLAIN QUERY PLAN {latest}"), [], |row| row.get(3)).unwrap();
     assert!(plan.contains("SEARCH sheets USING INTEGER PRIMARY KEY"), "{plan}");
+    let of_token = "SELECT kind FROM history
+        WHERE sheet IN (SELECT sheet FROM sheets_by_token WHERE bundle = 2 >> 6) AND token = 2";
+    assert_eq!(row(of_token), ["lease.granted"]);
     // What SQLite before 3.42 does not know gives NULL there, and this one would not notice.
     let views = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND sql LIKE '%subsec%'";
     assert_eq!(tables.query_row(views, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
