@@ -223,7 +223,7 @@ mod tests {
         let mut folder = folder(dir.path());
         for seq in 1..=2 {
             let batch = Batch { head: Head { seq, ..Head::default() }, ..Batch::default() };
-            let logged = Logged::encode(&batch, 0).expect("encodes");
+            let logged = Logged::encode(&batch, &mut Vec::new()).expect("encodes");
             folder.tail.push(Arc::new(logged)).expect("its file is there");
             let after_a_turn = |_| {
                 folder.turn(Work::Fold).expect("folds");

@@ -75,11 +75,12 @@ pub(super) struct EventText<'a> {
 }
 
 impl Logged {
-    /// Writes a batch; `room` is about how much text it will be.
-    pub(super) fn encode(batch: &Batch, room: usize) -> Result<Logged, Error> {
+    /// Writes a batch. The text is made in `draft`, which is used again and again and so is never far from the processor, and copied in one go: it
+    /// is kept for a while, in no more room than it needs.
+    pub(super) fn encode(batch: &Batch, draft: &mut Vec<u8>) -> Result<Logged, Error> {
         let mut logged = Logged::new(batch.head, Row::default(), batch.changes.len(), batch.events.len());
-        let mut events = Vec::with_capacity(room);
-        codec::write_array(&mut events, &batch.events, |text, event| {
+        draft.clear();
+        codec::write_array(draft, &batch.events, |text, event| {
             let start = text.len();
             event.encode(text);
             logged.mark(event, start..text.len());
@@ -87,8 +88,9 @@ impl Logged {
         })?;
         // Leases change in the order in which events tell it; what comes in another is written in full.
         let mut telling = batch.events.iter().enumerate().filter(|(_, event)| event.kind.step().is_some()).peekable();
-        let mut changes = Vec::new();
-        codec::write_array(&mut changes, &batch.changes, |text, change| {
+        let events = codec::text(draft.clone())?;
+        draft.clear();
+        codec::write_array(draft, &batch.changes, |text, change| {
             let lease = change.lease();
             let value = match telling.next_if(|(_, event)| lease.is_some() && event.token == lease) {
                 Some((place, event)) if change.is_told_by(event) => {
@@ -100,7 +102,7 @@ impl Logged {
             logged.edits.push(Edit::of(change, value));
             Ok(())
         })?;
-        logged.row = Row { changes: codec::text(changes)?, events: codec::text(events)? };
+        logged.row = Row { changes: codec::text(draft.clone())?, events };
         Ok(logged)
     }
 
@@ -241,7 +243,7 @@ mod tests {
     }
 
     fn written(batch: &Batch) -> Row {
-        Logged::encode(batch, 0).expect("written").row
+        Logged::encode(batch, &mut Vec::new()).expect("written").row
     }
 
     fn read(batch: &Batch, row: Row) -> Result<Logged, Error> {
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn a_batch_reads_back_as_it_was_and_says_nothing_twice() {
         let batch = eventful();
-        assert_eq!(told(&Logged::encode(&batch, 0).expect("written")), known(&batch));
+        assert_eq!(told(&Logged::encode(&batch, &mut Vec::new()).expect("written")), known(&batch));
         let row = written(&batch);
         // All but the lease with a grace, the key and both renewals are told by events.
         assert_eq!(batch.changes.len(), 10, "{:#?}", batch.changes);
@@ -319,7 +321,7 @@ mod tests {
         for alter in untold {
             let mut batch = eventful();
             batch.events.iter_mut().take(1).for_each(alter);
-            let why = Logged::encode(&batch, 0).expect_err("refused").to_string();
+            let why = Logged::encode(&batch, &mut Vec::new()).expect_err("refused").to_string();
             assert!(why.contains("no event tells of the grant"), "{why}");
             let mut batch = eventful();
             batch.events.iter_mut().rev().take(1).for_each(alter);

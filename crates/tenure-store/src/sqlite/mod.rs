@@ -59,8 +59,8 @@ use tail::{Progress, Tail};
 
 use crate::{CommitError, Error, Reader, Store};
 
-/// The room that is made ready for the text of a batch at most.
-const ROOM_BYTES_MAX: usize = 1 << 20;
+/// The room for drafts that is kept from one batch to the next, at most.
+const DRAFT_BYTES_MAX: usize = 1 << 20;
 
 /// How a store is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub struct Sqlite {
     tables_path: PathBuf,
     epoch: Epoch,
     head: Head,
-    /// About how much text the next batch will be: as much as the last one.
-    room: usize,
+    /// Where the text of a batch is made.
+    draft: Vec<u8>,
     /// Up to which row the journal may forget.
     checkpointed_seq: u64,
     /// Whether it came from a backup and has not claimed an epoch since.
@@ -143,7 +143,7 @@ impl Sqlite {
             folder: Some(spawned.map_err(|why| Error::io("start the folder of", &tables_path, why))?),
             tables_path,
             head,
-            room: 0,
+            draft: Vec::new(),
             checkpointed_seq: 0,
             is_restored,
             is_poisoned: false,
@@ -157,9 +157,9 @@ impl Sqlite {
     }
 
     fn append(&mut self, batch: &Batch) -> Result<(), Error> {
-        let logged = Logged::encode(batch, self.room)?;
-        // In few sizes, so that the allocator gives out again what it got back.
-        self.room = logged.row.events.len().next_power_of_two().min(ROOM_BYTES_MAX);
+        let logged = Logged::encode(batch, &mut self.draft)?;
+        self.draft.clear();
+        self.draft.shrink_to(DRAFT_BYTES_MAX);
         self.is_poisoned = true;
         let appended = self.journal.append(batch.head, &logged.row, self.checkpointed_seq);
         appended.map_err(|why| self.files.explain(why))?;
