@@ -4,7 +4,7 @@
 //! ```text
 //! assigned ──► lease intent:<id>/* ──► handler ──► patch state ──► release
 //!                 (kept alive)           │ lease lost: the handler is dropped, nothing is written
-//!                                        └ failed: reported, the lease is released, the retry policy decides
+//!                                        └ failed or panicked: reported, the lease is released, the retry policy decides
 //! ```
 //!
 //! Relies on [`Client::acquire`](crate::Client::acquire) for the lease and on [`Signals`](crate::Signals) for the news.
@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use crate::error::Error;
 use crate::guard::{Lease, Loss};
 use crate::intents::{Intent, Intents};
+use crate::panics::caught;
 use crate::request::Acquire;
 use crate::signals::{Signal, SignalKind, Signals};
 
@@ -345,7 +346,7 @@ impl Agent {
         // After the lease: what was read before it may be old.
         let intent = self.intents.get(&signal.intent_id).await?;
         let work = Work { intent, signal: signal.kind, lease, intents: self.intents.clone() };
-        Ok(handler(work).await)
+        Ok(caught(async { handler(work).await }).await.unwrap_or_else(|panic| Err(panic.into())))
     }
 
     async fn take(&self, id: &str) -> Result<Lease, Error> {

@@ -50,6 +50,7 @@ mod events;
 mod guard;
 mod intents;
 mod model;
+mod panics;
 mod register;
 mod request;
 mod signals;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::beat::clock::Moment;
 use crate::beat::roster::NAP_MAX;
 use crate::client::Client;
+use crate::panics::caught;
 use crate::tasks::Tasks;
 
 /// A task's lease is extended when this much of its response timeout has passed.
@@ -336,7 +337,7 @@ impl Worker {
                 tell.send_replace(Some(how));
             };
             let outcome = tokio::select! {
-                outcome = (kind.function)(context.clone()) => outcome,
+                outcome = caught(async { (kind.function)(context.clone()).await }) => outcome.unwrap_or_else(Outcome::Failed),
                 () = lost => return,
             };
             sent_at = self.client.now();

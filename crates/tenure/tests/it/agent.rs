@@ -83,6 +83,29 @@ async fn an_intent_that_cannot_be_read_does_not_keep_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_panics_has_failed_and_the_agent_goes_on() {
+    let fake = Fake::start();
+    let mut released = grant(1, 30_000);
+    released["status"] = json!("released");
+    fake.once(SIGNALS, signals("AGENT_ASSIGNED", ""))
+        .once(ACQUIRE, Reply::Json(201, grant(1, 30_000)))
+        .once(INTENT, intent())
+        .once("POST /api/v1/intents/i/failures", Reply::Json(201, json!({})))
+        .once(RELEASE, Reply::Json(200, released));
+    let (stop, running) = start(agent(&fake.client()).on_assignment(|work: Work| async move {
+        panic!("no way to work on {}", work.intent.id);
+    }));
+    tokio::task::block_in_place(|| fake.wait_for(RELEASE, 1));
+    let said = &fake.seen("POST /api/v1/intents/i/failures")[0].body;
+    assert_eq!(
+        (&said["attempt_number"], &said["error_message"]),
+        (&json!(1), &json!("it panicked: no way to work on i"))
+    );
+    drop(stop);
+    ended(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registered_agent_beats_until_its_handlers_have_finished() {
     let fake = Fake::start();
     fake.once(SIGNALS, signals("INTENT_COMPLETED", "")).once(INTENT, intent());
