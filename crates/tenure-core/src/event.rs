@@ -511,12 +511,24 @@ mod tests {
         let kinds = EventKind::ALL.into_iter().flat_map(|kind| times.map(|at| (kind, at)));
         for (kind, at) in kinds {
             let of_leases = [&plain, &renewed, &shorter, &full].map(|lease| Event::of_lease(kind, at, lease));
+            let of = Event::of_lease(kind, at, &full);
+            // Named in full, so that a new field has to be given a value here.
             let told = Event {
                 cursor: Cursor(u64::MAX),
+                at,
+                kind,
+                resources: of.resources,
+                holder: of.holder,
+                token: of.token,
+                mode: of.mode,
+                acquired_at: of.acquired_at,
+                expires_at: of.expires_at,
+                ttl: of.ttl,
+                within: of.within,
                 ended_with: Some(Token::from_u64(8)),
                 by: Holder::parse("root").ok(),
                 reason: Some("two\nlines".into()),
-                ..Event::of_lease(kind, at, &full)
+                data: of.data,
             };
             let bare = kind.step().is_none().then(|| Event::new(kind, at));
             for event in of_leases.into_iter().chain([told]).chain(bare) {
