@@ -135,7 +135,10 @@ async fn renew_any(door: &Door, intent: Option<IntentId>, lease: LeaseId, actor:
     let by = actor.caller;
     let ask = RenewScope { intent, token: lease.token(), holder: by.holder.clone(), ttl: ttl(&body)? };
     match door.app.engine().apply(ask).await? {
-        Ok(lease) => Ok(model::ok(&model::lease(&lease, None))),
+        Ok(lease) => {
+            door.app.engine().metrics().renewed(1);
+            Ok(model::ok(&model::lease(&lease, None)))
+        }
         Err(miss) => {
             let event = over(door, intent, lease, &by, miss).await?;
             door.app.engine().metrics().refused("lost");
