@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -50,6 +51,13 @@ class Server:
     def address(self) -> str:
         """Host and port, to start again at the same place."""
         return self.url.split("//")[1]
+
+    def metric(self, name: str) -> float:
+        """What a counter or a gauge without labels says; fails if there is none of that name."""
+        with urllib.request.urlopen(f"{self.url}/metrics") as metrics:
+            lines = metrics.read().decode().splitlines()
+        [value] = [line.split()[1] for line in lines if line.split()[0] == name]
+        return float(value)
 
     def kill(self) -> None:
         self.process.kill()

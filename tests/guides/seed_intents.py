@@ -19,7 +19,7 @@ EXAMPLES, GUIDE = "leasing-examples", "leasing-guide"
 @promise(EXAMPLES, 1, "leases the whole intent, writes its state, renews and releases")
 def _(block, world):
     intent = world.new_intent()
-    renewals = world.metric("tenure_renewals_total")
+    renewals = world.server.metric("tenure_renewals_total")
     space, printed = world.python(block, intent_id=intent.id)
     lease = space["lease"]
     assert (lease.agent_id, lease.scope) == ("worker-1", "*") and lease.id in printed
@@ -28,7 +28,7 @@ def _(block, world):
     granted = world.observer.lease(lease.id)
     assert granted.resources == (f"intent:{intent.id}/*",) and granted.ttl == 120
     # All of it may happen within a millisecond, and then the end is where it was.
-    assert granted.expires_at >= lease.expires_at and world.metric("tenure_renewals_total") == renewals + 1
+    assert granted.expires_at >= lease.expires_at and world.server.metric("tenure_renewals_total") == renewals + 1
     assert world.agent("x").get_intent(intent.id).state["status"] == "in_progress"
     return "granted for 120 s, renewed, released; the state is written"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import urllib.request
 
 import stand_ins
 import tenure
@@ -38,12 +37,6 @@ class ServerWorld:
     def kinds(self, lease_id):
         """What happened to a lease."""
         return [event.kind for event in self.observer.history(lease_id)]
-
-    def metric(self, name):
-        """What a counter or a gauge of the server says."""
-        with urllib.request.urlopen(f"{self.url}/metrics") as metrics:
-            lines = metrics.read().decode().splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.split()[0] == name)
 
     def define(self, name, **rules):
         """A task, and a workflow that has only it and passes its input on."""

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import threading
-import urllib.request
 
 import tenure
 from sdk_support import Program, events
@@ -58,9 +57,7 @@ def test_a_stream_may_be_read_by_another_thread(client):
 
 def test_a_stream_that_nobody_reads_any_more_ends_although_other_threads_go_on(server, client):
     def followers():
-        with urllib.request.urlopen(f"{server.url}/metrics") as metrics:
-            lines = metrics.read().decode().splitlines()
-        return [float(line.split()[-1]) for line in lines if line.startswith("tenure_event_followers")]
+        return server.metric("tenure_event_followers")
 
     together, over = threading.Barrier(2), threading.Event()
 
@@ -74,13 +71,13 @@ def test_a_stream_that_nobody_reads_any_more_ends_although_other_threads_go_on(s
         together.wait()
         client.acquire("x:1").release()
         next(stream)
-        eventually(lambda: followers() == [1.0], what="the server knows of the stream")
+        eventually(lambda: followers() == 1, what="the server knows of the stream")
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         going_on = pool.submit(go_on)
         in_thread(look_once)
         try:
-            eventually(lambda: followers() == [0.0], what="the stream has ended")
+            eventually(lambda: followers() == 0, what="the stream has ended")
         finally:
             over.set()
         going_on.result()

@@ -127,7 +127,6 @@ pub(super) const SCHEMA: &[&str] = &[
         FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
     ",
     "
-    DROP VIEW ended_leases;
     DROP VIEW history;
     CREATE TABLE sheets (
         last INTEGER PRIMARY KEY,
@@ -153,13 +152,6 @@ pub(super) const SCHEMA: &[&str] = &[
             coalesce(one.value, substr(events, 2, length(events) - 2)) AS value,
             last AS sheet
         FROM sheets, json_each(CASE WHEN json_valid(events) THEN events ELSE '[null]' END) AS one;
-    CREATE VIEW ended_leases AS
-        SELECT token, holder, resources, substr(kind, 7) AS how,
-            strftime('%Y-%m-%d %H:%M:%f', (value ->> '$.acquired_at') / 1000.0, 'unixepoch') AS acquired_at,
-            at AS ended_at,
-            value ->> '$.by' AS ended_by,
-            value ->> '$.reason' AS reason
-        FROM history WHERE kind IN ('lease.released', 'lease.expired', 'lease.revoked');
     ",
 ];
 

@@ -13,7 +13,6 @@ use super::files::{all_events, fill, open, open_error, unfolded};
 
 /// The tables of version 3: a row for every event.
 const BACK_TO_VERSION_3: &str = "
-    DROP VIEW ended_leases;
     DROP VIEW history;
     CREATE TABLE events (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, token INTEGER, value TEXT NOT NULL) STRICT;
     INSERT INTO events SELECT first + one.key, one.value ->> '$.at', one.value ->> '$.token', one.value
@@ -22,7 +21,6 @@ const BACK_TO_VERSION_3: &str = "
     DROP TABLE sheets;
     DROP TABLE sheets_by_token;
     CREATE VIEW history AS SELECT seq, NULL AS at, value ->> '$.kind' AS kind FROM events;
-    CREATE VIEW ended_leases AS SELECT seq, at AS ended_at FROM history WHERE kind = 'lease.released';
     PRAGMA user_version = 3;
 ";
 

@@ -273,10 +273,7 @@ fn a_lease_that_lived_and_died_unfolded_writes_only_its_events() {
     commit(&mut store, &pen.renew(1, 99_000));
     commit(&mut store, &pen.end(EventKind::LeaseExpired, &short));
     drop(store);
-    let tables = rusqlite::Connection::open(dir.path().join("tables.db")).unwrap();
-    let count = |table: &str| -> i64 {
-        tables.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
-    };
+    let count = |table: &str| number(dir.path(), &format!("SELECT count(*) FROM {table}"));
     assert_eq!((count("records"), count("renewals"), count("history")), (0, 0, 2));
 }
 
